@@ -1,0 +1,138 @@
+"""The composition root: the only file that names concrete adapters."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agentbench_otel import __version__
+from agentbench_otel.cases import CATALOGUE
+from agentbench_otel.config.loading import load_config_with_lines
+from agentbench_otel.config.model import Config, Target
+from agentbench_otel.config.secrets import resolve_api_keys
+from agentbench_otel.ports import ChatClient, Clock, Sink
+from agentbench_otel.providers.mock import ScriptedChatClient
+from agentbench_otel.records.results import CycleReport, RunResult, Status, Summary, Tool
+from agentbench_otel.records.spans import SpanRecord
+from agentbench_otel.runner import ClientFactory, Runner, RunPlan
+
+MOCK_TARGET = Target(name="mock", base_url="http://mock.invalid/v1", model="mock")
+
+
+def mock_config() -> Config:
+    """The config of ``once --mock`` without a file: every case in both modes, once."""
+    return Config(schema_version=1, targets=(MOCK_TARGET,))
+
+
+def load_live_config(file: Path, environment: Mapping[str, str]) -> tuple[Config, ClientFactory]:
+    """A config file with the clients for its targets.
+
+    Raises:
+        ConfigError: The file is unusable, or a key that it names can't be had.
+    """
+    config, places = load_config_with_lines(file)
+    api_keys = resolve_api_keys(config, places, environment)
+
+    def make_client(plan: RunPlan, clock: Clock) -> ChatClient:
+        from agentbench_otel.providers.openai import (
+            OpenAIChatClient,
+        )  # httpx takes 0.1 s; mock runs need none
+
+        return OpenAIChatClient(
+            plan.target,
+            api_key=api_keys[plan.target.name],
+            tool_names=CATALOGUE[plan.case_id].enabled_tools,
+            clock=clock,
+        )
+
+    return config, make_client
+
+
+def make_mock_client(plan: RunPlan, clock: Clock) -> ChatClient:
+    return ScriptedChatClient(CATALOGUE[plan.case_id], plan.mode, clock)
+
+
+@dataclass(slots=True)
+class _Collector:
+    results: list[RunResult] = field(default_factory=list)
+
+    def accept(self, result: RunResult, spans: Sequence[SpanRecord]) -> None:
+        del spans
+        self.results.append(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedCycle:
+    """``signal_number``: what ended the cycle early, None when it came to its end."""
+
+    report: CycleReport
+    signal_number: int | None
+
+
+def run_cycle(
+    config: Config,
+    plans: Sequence[RunPlan],
+    *,
+    client_factory: ClientFactory,
+    is_mock: bool,
+    sinks: Sequence[Sink],
+    on_start: Callable[[RunPlan], None],
+) -> FinishedCycle:
+    """Make all runs, one at a time. SIGINT and SIGTERM abort the one in flight; its result is kept."""
+    started_at = datetime.now(UTC)
+    collector = _Collector()
+    runner = Runner(config, client_factory=client_factory, is_mock=is_mock, sinks=[collector, *sinks])
+    signal_number = asyncio.run(_run_all(runner, plans, on_start))
+    report = make_report(collector.results, is_mock=is_mock, started_at=started_at, finished_at=datetime.now(UTC))
+    return FinishedCycle(report=report, signal_number=signal_number)
+
+
+async def _run_all(runner: Runner, plans: Sequence[RunPlan], on_start: Callable[[RunPlan], None]) -> int | None:
+    """The number of the signal that ended the cycle early, None without one."""
+    received: list[int] = []
+    task = asyncio.create_task(_run_each(runner, plans, on_start))
+
+    def abort(number: int) -> None:
+        received.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, abort, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    return received[0] if received else None
+
+
+async def _run_each(runner: Runner, plans: Sequence[RunPlan], on_start: Callable[[RunPlan], None]) -> None:
+    for plan in plans:
+        on_start(plan)
+        await runner.run(plan)
+
+
+def make_report(
+    runs: Sequence[RunResult], *, is_mock: bool, started_at: datetime, finished_at: datetime
+) -> CycleReport:
+    counted = [run for run in runs if not run.warmup]
+    passed = sum(run.status is Status.PASSED for run in counted)
+    return CycleReport(
+        tool=Tool(name="agentbench-otel", version=__version__),
+        mock=is_mock,
+        started_at=started_at,
+        finished_at=finished_at,
+        summary=Summary(attempted=len(counted), passed=passed, failed=len(counted) - passed),
+        runs=tuple(runs),
+    )
+
+
+def environment() -> Mapping[str, str]:
+    return os.environ

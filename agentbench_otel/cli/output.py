@@ -1,0 +1,61 @@
+"""What the report commands share: the formats and the way out."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from agentbench_otel.records.results import CycleReport
+    from agentbench_otel.reports.atomic_file import AtomicFile
+
+FORMATS = ("table", "json", "markdown", "junit")
+
+format_option = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="Of the report.",
+)
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the report to this file instead of stdout; it is there whole or not at all.",
+)
+
+
+def render(report: "CycleReport", format_name: str, *, is_for_terminal: bool) -> str:
+    if format_name == "json":
+        return report.model_dump_json(indent=2) + "\n"
+    if format_name == "markdown":
+        from agentbench_otel.reports.markdown import render_markdown
+
+        return render_markdown(report)
+    if format_name == "junit":
+        from agentbench_otel.reports.junit import render_junit
+
+        return render_junit(report)
+    from agentbench_otel.reports.table import render_table
+
+    width = shutil.get_terminal_size((140, 24)).columns
+    return render_table(report, width=width, has_color=is_for_terminal and sys.stdout.isatty())
+
+
+def deliver(report: "CycleReport", format_name: str, file: "AtomicFile | None") -> None:
+    """Write the report to the file, or to stdout without one."""
+    text = render(report, format_name, is_for_terminal=file is None)
+    if file is None:
+        click.echo(text, nl=False)
+    else:
+        file.write(text)
+
+
+def exit_code(report: "CycleReport") -> int:
+    """1 when a run failed by a bug of ours, 3 when one failed, else 0."""
+    if any(run.error is not None and run.error.kind == "internal" for run in report.runs):
+        return 1
+    return 3 if report.summary.failed else 0

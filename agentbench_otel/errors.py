@@ -1,0 +1,114 @@
+"""The exception hierarchy: who is to fix it decides the class.
+
+::
+
+    AgentbenchError
+    ├── InputError         the user: a file, name or option that can't be used; exit 2, no traceback
+    │   └── ConfigError    … in the config: one line per problem, each with file, line and key
+    ├── RunError           a run failed for a reason with a kind; it is recorded and the next run starts
+    │   ├── ProviderError  the endpoint, or the way to it
+    │   └── AgentError     the turn can't go on
+    ├── InvalidArgumentsError  the arguments of an event do not fit its tool; the agent asks once more
+    └── MeasurementError   spans that contradict themselves; a bug of ours or an edited file
+
+Any other exception inside a run is a bug of ours: the run is recorded as ``internal``.
+"""
+
+from enum import StrEnum
+
+
+class ErrorKind(StrEnum):
+    """The closed list of reasons; beside it only ``http_<status>`` (see `http_error_kind`)."""
+
+    CONNECT_FAILED = "connect_failed"
+    DNS_FAILED = "dns_failed"
+    TLS_FAILED = "tls_failed"
+    CONNECT_TIMEOUT = "connect_timeout"
+    FIRST_BYTE_TIMEOUT = "first_byte_timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    CONNECTION_LOST = "connection_lost"
+    PROTOCOL_ERROR = "protocol_error"
+    RESPONSE_TOO_LARGE = "response_too_large"
+    UNSUPPORTED_ENCODING = "unsupported_encoding"
+    IN_STREAM_ERROR = "in_stream_error"
+    STREAM_TRUNCATED = "stream_truncated"
+    MALFORMED_JSON = "malformed_json"
+    NOT_A_STREAM = "not_a_stream"
+    EMPTY_RESPONSE = "empty_response"
+    EMPTY_COMPLETION = "empty_completion"
+    TOOL_ARGUMENTS_INVALID = "tool_arguments_invalid"
+    TOOL_CALL_UNNAMED = "tool_call_unnamed"
+
+    RUN_DEADLINE = "run_deadline"
+    ABORTED = "aborted"
+    CLOSE_FAILED = "close_failed"
+    MOCK_EXHAUSTED = "mock_exhausted"
+    AGENT_ERROR = "agent_error"
+    INTERNAL = "internal"
+
+
+def http_error_kind(status: int) -> str:
+    """The error kind of an HTTP answer other than 200, for example ``http_429``."""
+    return f"http_{status}"
+
+
+class AgentbenchError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class InputError(AgentbenchError):
+    """What the user gave can't be used. The message is one or more whole lines for stderr."""
+
+
+class ConfigError(InputError):
+    """The config can't be used; every line reads ``file:line: key.path: what is wrong; what is allowed``."""
+
+
+class RunError(AgentbenchError):
+    """A run failed. ``kind`` is an `ErrorKind` value or ``http_<status>``; the message never holds a key."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = str(kind)
+
+
+class ProviderError(RunError):
+    """The endpoint failed, or the way to it.
+
+    Attributes:
+        http_status: Status of the answer, None when there was none.
+        code: The server's own error code as text, if it gave one.
+        param: The request parameter that the server named, if any.
+        retry_after_s: What the server asked for, in seconds.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        http_status: int | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(kind, message)
+        self.http_status = http_status
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class AgentError(RunError):
+    """The turn can't go on, for a reason inside the agent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorKind.AGENT_ERROR, message)
+
+
+class InvalidArgumentsError(AgentbenchError):
+    """The arguments of an event do not fit its tool. The message says which tool and why."""
+
+
+class MeasurementError(AgentbenchError):
+    """The spans given do not describe one run."""

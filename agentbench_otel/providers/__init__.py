@@ -1,0 +1,1 @@
+"""Who answers: an OpenAI-compatible endpoint over HTTP, or the scripted mock."""

@@ -1,0 +1,132 @@
+"""One answer on its way from the bytes of its body to the inbox of its consumer."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentbench_otel.errors import ErrorKind, ProviderError
+from agentbench_otel.providers.deltas import StreamReader
+from agentbench_otel.providers.error_bodies import read_error, redact, short_words
+from agentbench_otel.providers.sse import EventDecoder
+from agentbench_otel.providers.transport import ExchangeMarks
+from agentbench_otel.providers.wire import WireNames
+from agentbench_otel.records.chat import Exchange, StreamItem
+
+Inbox = asyncio.Queue[StreamItem | Exception | None]
+"""Items in their order; an exception ends the stream with it, None without."""
+
+
+class Answer:
+    """Takes the reads of one body in order; `end` is called once, however the answer ends.
+
+    Attributes:
+        cut: How the connection was lost in the middle of the body, if it was; set before `end`.
+    """
+
+    def __init__(
+        self,
+        *,
+        marks: ExchangeMarks,
+        exchange: Exchange,
+        inbox: Inbox,
+        names: WireNames,
+        secrets: Sequence[str],
+    ) -> None:
+        self._decoder = EventDecoder()
+        self._reader = StreamReader()
+        self._marks = marks
+        self._exchange = exchange
+        self._inbox = inbox
+        self._names = names
+        self._secrets = secrets
+        self._byte_count = 0
+        self._has_ended = False
+        self.cut: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """``[DONE]`` or an error has come; what follows is not read."""
+        return self._reader.is_done or self._reader.failure is not None
+
+    @property
+    def has_finished(self) -> bool:
+        """A finish_reason has come; usage may still follow."""
+        return self._reader.finish_reason is not None
+
+    @property
+    def byte_count(self) -> int:
+        return self._byte_count
+
+    def note_exchange(self, http_status: int | None = None) -> None:
+        """Write down what is known of the HTTP exchange by now."""
+        if http_status is not None:
+            self._exchange.http_status = http_status
+        self._exchange.phases[:] = self._marks.phases()
+        self._exchange.is_connection_reused = self._marks.is_connection_reused
+        self._exchange.response_id = self._reader.response_id
+        self._exchange.response_model = self._reader.response_model
+
+    def take(self, data: bytes) -> bool:
+        """Hand over the items of one read; whether there were any."""
+        arrival_ns = self._marks.last_read
+        self._byte_count += len(data)
+        has_items = False
+        for event in self._decoder.feed(data):
+            for item in self._reader.read(event, arrival_ns):
+                has_items = True
+                self._put(item)
+        return has_items
+
+    def end(self, error: Exception | None = None) -> None:
+        """The answer is over: hand over what was held back, then the error or the end."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if not self.is_over:
+            for event in self._decoder.finish():
+                for item in self._reader.read(event, self._marks.last_read):
+                    self._put(item)
+        error = error or self._plain_body_failure()
+        for item in self._reader.end(self.cut):
+            self._put(item)
+        self.note_exchange()
+        failure = error or self._reader.failure
+        self._inbox.put_nowait(self._redacted(failure) if isinstance(failure, ProviderError) else failure)
+
+    def _put(self, item: StreamItem) -> None:
+        if item.tool_call is not None:
+            call = replace(item.tool_call, name=self._names.to_domain(item.tool_call.name))
+            item = replace(item, tool_call=call)
+        self._inbox.put_nowait(item)
+
+    def _plain_body_failure(self) -> ProviderError | None:
+        """What is wrong with a body at status 200 that holds no chunk; None where the reader knows it."""
+        if self.is_over or self.cut is not None or self._reader.has_chunks:
+            return None
+        text = self._decoder.plain_text.strip()
+        if not text:
+            return ProviderError(ErrorKind.EMPTY_RESPONSE, "HTTP 200 without any chunk")
+        try:
+            error = read_error(json.JSONDecoder().raw_decode(text)[0])
+        except (ValueError, RecursionError):
+            error = None
+        if error is None:
+            return ProviderError(ErrorKind.NOT_A_STREAM, f"the answer is no event stream: {short_words(text)}")
+        return ProviderError(
+            ErrorKind.IN_STREAM_ERROR,
+            f"HTTP 200 with an error as its body: {error.message}",
+            code=error.code,
+            param=error.param,
+        )
+
+    def _redacted(self, error: ProviderError) -> ProviderError:
+        """Servers quote the key that they refuse; it goes no further than here."""
+        return ProviderError(
+            error.kind,
+            redact(str(error), self._secrets),
+            http_status=error.http_status,
+            code=None if error.code is None else redact(error.code, self._secrets),
+            param=None if error.param is None else redact(error.param, self._secrets),
+            retry_after_s=error.retry_after_s,
+        )

@@ -1,0 +1,114 @@
+"""What a server says when it refuses: the known shapes of error bodies, as short and safe words."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_WORDS_LIMIT = 300
+_HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u200b-\u200f\u202a-\u202e]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerError:
+    """``code`` as text, whatever type the server gave it; ``param`` names the request parameter it means."""
+
+    message: str
+    code: str | None = None
+    param: str | None = None
+
+
+def short_words(text: str) -> str:
+    """One printable line of at most 300 characters."""
+    words = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return words if len(words) <= _WORDS_LIMIT else words[: _WORDS_LIMIT - 1] + "…"
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Servers quote what they were sent; a secret never leaves through their words."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[redacted]")
+    return text
+
+
+def read_error(payload: Any) -> ServerError | None:
+    """The error that a JSON value reports, in any of the known shapes; None when it reports none.
+
+    Shapes: ``{error: {message, type, param, code}}``, ``{error: text}``, ``{object: "error", message, …}``,
+    ``{error_code, message}``, ``{success: false, errors: […]}``, ``{error: {code, status, details}}``.
+    """
+    if not isinstance(payload, dict):
+        return None
+    error = payload.get("error")
+    if isinstance(error, str) and error:
+        return ServerError(message=short_words(error), code=_code(payload))
+    if isinstance(error, dict) and error:
+        return ServerError(
+            message=short_words(_message(error) or _message(payload) or "error without a message"),
+            code=_code(error),
+            param=_text(error.get("param")),
+        )
+    if payload.get("object") == "error" or "error_code" in payload or "detail" in payload:
+        return ServerError(
+            message=short_words(_message(payload) or "error without a message"),
+            code=_code(payload),
+            param=_text(payload.get("param")) or _location(payload.get("detail")),
+        )
+    errors = payload.get("errors")
+    if payload.get("success") is False and isinstance(errors, list) and errors:
+        first = errors[0]
+        if isinstance(first, dict):
+            return ServerError(
+                message=short_words(_message(first) or "error without a message"), code=_code(first)
+            )
+        return ServerError(message=short_words(str(first)))
+    return None
+
+
+def read_error_body(text: str) -> ServerError:
+    """The error of an HTTP answer other than 200: JSON, an event stream with one error, HTML or plain text."""
+    stripped = text.strip().removeprefix("\ufeff").removeprefix("data:").strip()
+    try:
+        error = read_error(json.loads(stripped))
+    except ValueError:
+        error = None
+    if error is not None:
+        return error
+    if stripped.startswith("<"):
+        title = _HTML_TITLE.search(stripped)
+        return ServerError(message=f"an HTML page: {short_words(title[1])}" if title else "an HTML page")
+    return ServerError(message=short_words(stripped))
+
+
+def _message(payload: dict[str, Any]) -> str:
+    for key in ("message", "msg", "detail", "error_description"):
+        value = payload.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if value:
+            return json.dumps(value, ensure_ascii=False)
+    return ""
+
+
+def _code(payload: dict[str, Any]) -> str | None:
+    for key in ("code", "error_code", "status", "type"):
+        value = payload.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return short_words(str(value))
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return short_words(value) if isinstance(value, str) and value else None
+
+
+def _location(detail: Any) -> str | None:
+    """``[{"loc": ["body", "max_tokens"], …}]`` → ``max_tokens``."""
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        location = detail[0].get("loc")
+        if isinstance(location, list) and location:
+            return _text(str(location[-1]))
+    return None

@@ -1,0 +1,121 @@
+"""Everything that can go wrong on the way to an endpoint → `ProviderError`, worded for who must fix it."""
+
+import socket
+import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpcore
+import httpx
+
+from agentbench_otel.config import Target
+from agentbench_otel.errors import ErrorKind, ProviderError, http_error_kind
+from agentbench_otel.providers.error_bodies import read_error_body, short_words
+
+_EXCEPTION_KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
+    (httpcore.ConnectTimeout, ErrorKind.CONNECT_TIMEOUT),
+    (httpcore.ReadTimeout, ErrorKind.FIRST_BYTE_TIMEOUT),
+    (httpcore.WriteTimeout, ErrorKind.FIRST_BYTE_TIMEOUT),
+    (httpcore.ConnectError, ErrorKind.CONNECT_FAILED),
+    (httpcore.NetworkError, ErrorKind.CONNECTION_LOST),
+    (httpcore.RemoteProtocolError, ErrorKind.PROTOCOL_ERROR),
+    (httpcore.LocalProtocolError, ErrorKind.PROTOCOL_ERROR),
+    (httpx.DecodingError, ErrorKind.UNSUPPORTED_ENCODING),
+)
+
+TRANSPORT_ERRORS: tuple[type[Exception], ...] = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+)
+
+
+def transport_failure(error: Exception, target: Target) -> ProviderError:
+    """An exception of httpcore or httpx, in words. Their own texts are often empty."""
+    kind = next((kind for cls, kind in _EXCEPTION_KINDS if isinstance(error, cls)), ErrorKind.PROTOCOL_ERROR)
+    causes = _causes(error)
+    where = f"target {target.name}"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return ProviderError(ErrorKind.DNS_FAILED, f"{where}: the host of base_url has no address")
+    if kind is ErrorKind.CONNECT_FAILED and (tls := _first(causes, ssl.SSLError)):
+        reason = getattr(tls, "verify_message", "") or getattr(tls, "reason", "") or "handshake failed"
+        return ProviderError(ErrorKind.TLS_FAILED, f"{where}: TLS: {short_words(str(reason))}")
+    limits = target.timeouts
+    words = {
+        ErrorKind.CONNECT_TIMEOUT: f"no connection within connect_s = {limits.connect_s:g}",
+        ErrorKind.FIRST_BYTE_TIMEOUT: f"no answer within first_byte_s = {limits.first_byte_s:g}",
+        ErrorKind.CONNECT_FAILED: f"connection failed: {_system_words(causes)}",
+        ErrorKind.CONNECTION_LOST: f"the connection was lost: {_system_words(causes)}",
+    }
+    detail = words.get(kind) or short_words(str(error)) or type(error).__qualname__
+    return ProviderError(kind, f"{where}: {detail}")
+
+
+def status_failure(response: httpx.Response, body: str, target: Target) -> ProviderError:
+    """An answer with another status than 200. ``body`` may be cut."""
+    error = read_error_body(body)
+    status = response.status_code
+    message = error.message or "no body"
+    hint = _hint(status, message, error.code, target)
+    return ProviderError(
+        http_error_kind(status),
+        f"target {target.name}: HTTP {status}: {message}{f' (code {error.code})' if error.code else ''}{hint}",
+        http_status=status,
+        code=error.code,
+        param=error.param,
+        retry_after_s=_retry_after_s(response.headers),
+    )
+
+
+def _hint(status: int, message: str, code: str | None, target: Target) -> str:
+    if 300 <= status < 400:
+        return "; redirects are not followed, because they would carry the key elsewhere: correct base_url"
+    is_about_model = "model" in f"{code} {message}".lower()
+    if status == 404 and not is_about_model and not target.base_url.rstrip("/").endswith("/v1"):
+        return "; does base_url lack a /v1?"
+    if "tool choice" in message.lower() and "enable-auto-tool-choice" in message:
+        return "; the server must be started with these flags to take tools"
+    return ""
+
+
+def _retry_after_s(headers: httpx.Headers) -> float | None:
+    """``retry-after-ms`` first, then ``retry-after`` as seconds or as an HTTP date; None when absent or junk."""
+    try:
+        if "retry-after-ms" in headers:
+            return max(0.0, float(headers["retry-after-ms"]) / 1000)
+        value = headers.get("retry-after", "")
+        if value.replace(".", "", 1).isdigit():
+            return float(value)
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()) if value else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The chain of causes and contexts, the error itself first; groups opened."""
+    chain: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or one in chain:
+            continue
+        chain.append(one)
+        todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+    return chain
+
+
+def _first(causes: list[BaseException], cls: type[BaseException]) -> BaseException | None:
+    return next((cause for cause in causes if isinstance(cause, cls)), None)
+
+
+def _system_words(causes: list[BaseException]) -> str:
+    """The operating system's words, as ``Connection refused``."""
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+    return "the other side closed it"

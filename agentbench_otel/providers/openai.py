@@ -1,0 +1,228 @@
+"""The client for OpenAI-compatible endpoints: streaming ``/chat/completions`` over httpx.
+
+A reader task takes the bytes off the socket as they come and never waits for the consumer; the iterator that
+the agent pulls from only hands over what has arrived. So arrivals tell of the provider and awaits of the pull.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import httpx
+from pydantic import SecretStr
+
+from agentbench_otel import __version__
+from agentbench_otel.config import Target
+from agentbench_otel.errors import ErrorKind, ProviderError
+from agentbench_otel.ports import Clock
+from agentbench_otel.providers.answer import Answer, Inbox
+from agentbench_otel.providers.error_bodies import short_words
+from agentbench_otel.providers.failures import TRANSPORT_ERRORS, status_failure, transport_failure
+from agentbench_otel.providers.transport import ArrivalTransport, begin_exchange
+from agentbench_otel.providers.wire import WireNames, request_body
+from agentbench_otel.records.chat import ChatRequest, Exchange, StreamItem
+
+RESPONSE_LIMIT_BYTES = 64 << 20
+_ERROR_BODY_LIMIT_BYTES = 64 << 10
+_FINISH_GRACE_S = 5.0  # between finish_reason and the usage chunk; comments do not extend it
+_DRAIN_LIMIT_S = 0.025  # after [DONE]: the end of the body usually comes at once, and keeps the connection
+_DECODED_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+
+
+class OpenAIChatClient:
+    """One per run. Calls follow one another; the second may reuse the connection of the first."""
+
+    def __init__(
+        self, target: Target, *, api_key: SecretStr | None, tool_names: tuple[str, ...], clock: Clock
+    ) -> None:
+        self._target = target
+        self._names = WireNames(tool_names)
+        key = api_key.get_secret_value() if api_key is not None else ""
+        headers = {name: value.get_secret_value() for name, value in target.headers.items()}
+        self._secrets = [secret for secret in (key, *headers.values()) if secret]
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        base_url = target.base_url.rstrip("/")
+        self._url = base_url if base_url.endswith("/chat/completions") else base_url + "/chat/completions"
+        tls = httpx.create_ssl_context() if self._url.startswith("https:") else None
+        self._http = httpx.AsyncClient(
+            transport=ArrivalTransport(clock, tls=tls),
+            headers={
+                "Accept": "text/event-stream",
+                "Accept-Encoding": "identity",
+                "User-Agent": f"agentbench-otel/{__version__}",
+                **headers,
+            },
+            trust_env=False,  # a proxy or a .netrc that the config does not name would change what is measured
+            follow_redirects=False,
+        )
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def stream_chat(self, request: ChatRequest, exchange: Exchange) -> AsyncGenerator[StreamItem, None]:
+        inbox: Inbox = asyncio.Queue()
+        reader = asyncio.create_task(self._read_answer(request, exchange, inbox))
+        self._readers.add(reader)
+        is_over = False
+        try:
+            while (item := await inbox.get()) is not None:
+                if isinstance(item, Exception):
+                    is_over = True
+                    raise item
+                yield item
+            is_over = True  # the reader may still drain the end of the body; `aclose` waits for it
+        finally:
+            if not is_over:  # closed early or cancelled: nobody wants the rest
+                await self._end_readers()
+
+    async def aclose(self) -> None:
+        await self._end_readers()
+        await self._http.aclose()
+
+    async def _end_readers(self) -> None:
+        readers = list(self._readers)
+        self._readers.clear()
+        for reader in readers:
+            reader.cancel()
+        if readers:
+            await asyncio.wait(readers)
+
+    async def _read_answer(self, request: ChatRequest, exchange: Exchange, inbox: Inbox) -> None:
+        answer = Answer(
+            marks=begin_exchange(),
+            exchange=exchange,
+            inbox=inbox,
+            names=self._names,
+            secrets=self._secrets,
+        )
+        try:
+            try:
+                response = await self._send(request)
+                try:
+                    answer.note_exchange(response.status_code)
+                    await self._read_body(response, answer)
+                    answer.end()
+                    await _drain(response)
+                finally:
+                    await response.aclose()
+            except TRANSPORT_ERRORS as error:
+                raise transport_failure(error, self._target) from error
+        except Exception as error:  # noqa: BLE001 - also a bug of ours must reach the consumer, not vanish here
+            answer.end(error)
+
+    async def _send(self, request: ChatRequest) -> httpx.Response:
+        limits = self._target.timeouts
+        timeout = {
+            "connect": limits.connect_s,
+            "read": limits.first_byte_s,
+            "write": limits.first_byte_s,
+            "pool": None,
+        }
+        http_request = self._http.build_request(
+            "POST",
+            self._url,
+            json=request_body(request, self._target.model),
+            extensions={"timeout": timeout},
+        )
+        response = await self._http.send(http_request, stream=True)
+        timeout["read"] = None  # the body has limits of its own, which keep-alive comments can't outwit
+        return response
+
+    async def _read_body(self, response: httpx.Response, answer: Answer) -> None:
+        """Feed the body to the answer until it is over, however that comes about.
+
+        Raises:
+            ProviderError: Another status than 200, an encoding nobody asked for, too large, too silent.
+        """
+        limits = self._target.timeouts
+        self._check_encoding(response)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(loop.time() + limits.first_byte_s) as limit:
+                if response.status_code != 200:
+                    raise status_failure(response, await _read_text(response), self._target)
+                silence = _Silence(max(limits.first_byte_s, limits.idle_s), loop.time())
+                async for data in response.aiter_bytes():
+                    has_items = answer.take(data)
+                    self._check_size(answer)
+                    if answer.is_over:
+                        return
+                    silence.note(loop.time(), has_items=has_items, has_finished=answer.has_finished)
+                    limit.reschedule(min(loop.time() + limits.idle_s, silence.ends_s))
+        except TimeoutError:
+            if not answer.has_finished:  # else it is complete but for usage and the sentinel
+                raise self._timed_out(answer.byte_count) from None
+        except TRANSPORT_ERRORS as error:
+            if not answer.byte_count:
+                raise
+            answer.cut = str(transport_failure(error, self._target))
+
+    def _check_encoding(self, response: httpx.Response) -> None:
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _DECODED_ENCODINGS:
+            raise ProviderError(
+                ErrorKind.UNSUPPORTED_ENCODING,
+                f"target {self._target.name}: the answer is encoded as {short_words(encoding)}, "
+                "though identity was asked for",
+            )
+
+    def _check_size(self, answer: Answer) -> None:
+        if answer.byte_count > RESPONSE_LIMIT_BYTES:
+            raise ProviderError(
+                ErrorKind.RESPONSE_TOO_LARGE,
+                f"target {self._target.name}: the answer is larger than {RESPONSE_LIMIT_BYTES >> 20} MiB",
+            )
+
+    def _timed_out(self, byte_count: int) -> ProviderError:
+        limits, where = self._target.timeouts, f"target {self._target.name}"
+        if not byte_count:
+            return ProviderError(
+                ErrorKind.FIRST_BYTE_TIMEOUT,
+                f"{where}: the answer had no body within first_byte_s = {limits.first_byte_s:g}",
+            )
+        return ProviderError(
+            ErrorKind.IDLE_TIMEOUT,
+            f"{where}: the stream fell silent (idle_s = {limits.idle_s:g}, first_byte_s = "
+            f"{limits.first_byte_s:g}) after {byte_count} bytes",
+        )
+
+
+class _Silence:
+    """How long the model may go without an item, whatever keep-alive bytes come meanwhile. Times of the loop.
+
+    After finish_reason only usage is still to come, and the grace for it is not extended by anything.
+    """
+
+    def __init__(self, limit_s: float, now_s: float) -> None:
+        self._limit_s = limit_s
+        self._has_finished = False
+        self.ends_s = now_s + limit_s
+
+    def note(self, now_s: float, *, has_items: bool, has_finished: bool) -> None:
+        if has_finished and not self._has_finished:
+            self._has_finished = True
+            self.ends_s = now_s + min(_FINISH_GRACE_S, self._limit_s)
+        elif has_items and not self._has_finished:
+            self.ends_s = now_s + self._limit_s
+
+
+async def _read_text(response: httpx.Response) -> str:
+    """The body of a refusal, as far as it serves a message."""
+    parts: list[bytes] = []
+    async for data in response.aiter_bytes():
+        parts.append(data)
+        if sum(map(len, parts)) > _ERROR_BODY_LIMIT_BYTES:
+            break
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+async def _drain(response: httpx.Response) -> None:
+    """Read on to the end of a body that is over for us, so that its connection can be used again.
+
+    Nothing that happens here matters: the answer was complete, only its connection may be lost.
+    """
+    if response.is_stream_consumed and response.is_closed:
+        return
+    with contextlib.suppress(TimeoutError, *TRANSPORT_ERRORS):
+        async with asyncio.timeout(_DRAIN_LIMIT_S):
+            async for _ in response.aiter_raw():
+                pass

@@ -1,0 +1,74 @@
+"""The report as a table for a terminal."""
+
+from io import StringIO
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentbench_otel.measurement.aggregate import TIMES, aggregate
+from agentbench_otel.records.results import CycleReport, RunResult, Status
+from agentbench_otel.reports import words
+
+_MIN_WIDTH = 140  # narrower, the figures would be cut; a terminal scrolls or wraps, a number must not
+
+
+def render_table(report: CycleReport, *, width: int, has_color: bool) -> str:
+    stream = StringIO()
+    console = Console(
+        file=stream,
+        width=max(width, _MIN_WIDTH),
+        force_terminal=has_color,
+        no_color=not has_color,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+    for target, runs in groupby(report.runs, key=lambda run: (run.target, run.model, run.mock)):
+        name, model, is_mock = target
+        console.print(Text(f"{name} · {model}{' · scripted mock' if is_mock else ''} · times in ms"))
+        console.print(_runs_table(list(runs)))
+    _print_aggregates(console, report)
+    for run in report.runs:
+        for problem in words.problems(run):
+            console.print(Text(f"failed   {words.run_label(run)}: {problem}"), soft_wrap=True)
+    for run in report.runs:
+        for warning in run.warnings:
+            console.print(Text(f"warning  {words.run_label(run)}: {warning}"), soft_wrap=True)
+    console.print(Text(words.summary(report)))
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def _runs_table(runs: list[RunResult]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for position, column in enumerate(words.COLUMNS):
+        is_text = position < words.TEXT_COLUMNS
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
+    for run in runs:
+        style = "red" if run.status is Status.FAILED else "dim" if run.warmup else None
+        table.add_row(*words.run_cells(run), style=style)
+    return table
+
+
+def _print_aggregates(console: Console, report: CycleReport) -> None:
+    lines = aggregate(report.runs)
+    if not lines:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for position, column in enumerate(("median (min–max), ms", "passed", *TIMES.values())):
+        table.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
+    for line in lines:
+        cells = [
+            f"{words.ms(spread.median_ms)} ({words.ms(spread.min_ms)}–{words.ms(spread.max_ms)})"
+            if (spread := line.spreads.get(field))
+            else "n/a"
+            for field in TIMES
+        ]
+        table.add_row(words.aggregate_label(line), f"{line.passed}/{line.n}", *cells)
+    console.print()
+    console.print(table, width=max(console.width, 220))
+    for line in lines:
+        for warning in line.warnings:
+            console.print(Text(f"warning  {words.aggregate_label(line)}: {warning}"), soft_wrap=True)
+    console.print()

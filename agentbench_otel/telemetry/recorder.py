@@ -1,0 +1,325 @@
+"""The recorder of one run: it owns the ids and the spans, and hands them to the measurement and to exporters.
+
+No OpenTelemetry SDK stands between a moment and its record, so samplers and ``OTEL_SDK_DISABLED`` change
+what is exported, never what is measured.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import overload
+
+from agentbench_otel import names
+from agentbench_otel.errors import RunError
+from agentbench_otel.ports import Clock
+from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind
+from agentbench_otel.records.spans import AttributeValue, SpanEvent, SpanKind, SpanRecord
+
+_SPAN_ID_MASK = (1 << 64) - 1
+
+
+def error_type(error: BaseException) -> str:
+    """``error.type`` of a span that ended with this exception: a low-cardinality word."""
+    if isinstance(error, RunError):
+        return error.kind
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    return type(error).__qualname__
+
+
+def error_words(error: BaseException) -> str:
+    """What the exception says, or its class where it says nothing (``str(CancelledError())`` is empty)."""
+    return str(error) or type(error).__qualname__
+
+
+class OpenSpan:
+    """A span that has started. `Recorder` makes it; ending it makes the `SpanRecord`."""
+
+    __slots__ = (
+        "_events",
+        "_recorder",
+        "attributes",
+        "failure",
+        "kind",
+        "name",
+        "parent_span_id",
+        "span_id",
+        "start_ns",
+    )
+
+    def __init__(
+        self,
+        recorder: "Recorder",
+        *,
+        name: str,
+        kind: SpanKind,
+        parent_span_id: str | None,
+        start_ns: int,
+        attributes: Mapping[str, AttributeValue],
+    ) -> None:
+        self._recorder = recorder
+        self._events: list[SpanEvent] = []
+        self.name = name
+        self.kind = kind
+        self.parent_span_id = parent_span_id
+        self.span_id = secrets.token_hex(8)
+        self.start_ns = start_ns
+        self.attributes: dict[str, AttributeValue] = dict(attributes)
+        self.failure: BaseException | None = None
+        """Set it for an error that was dealt with and did not leave the span's block."""
+
+    def add_event(self, name: str, time_ns: int, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+        self._events.append(SpanEvent(name=name, time_ns=time_ns, attributes=attributes or {}))
+
+    def end(self, end_ns: int, *, error: BaseException | None = None) -> None:
+        self.failure = error or self.failure
+        self._recorder.keep(self.record(end_ns))
+
+    def record(self, end_ns: int) -> SpanRecord:
+        """The span as it would be if it ended at ``end_ns``."""
+        error = self.failure
+        error_attributes = {} if error is None else {names.ERROR_TYPE: error_type(error)}
+        return SpanRecord(
+            trace_id=self._recorder.trace_id,
+            span_id=self.span_id,
+            parent_span_id=self.parent_span_id,
+            name=self.name,
+            kind=self.kind,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            attributes={**self.attributes, **error_attributes},
+            events=tuple(self._events),
+            error=None if error is None else error_words(error),
+        )
+
+
+class CallMoments:
+    """What is kept of a model call while it streams: one tuple and one flag per await, nothing else.
+
+    A tuple is ``(asked_ns, had_ns, arrival_ns, kind)``; ``arrival_ns`` is 0 for the await that ended the
+    stream or raised.
+    """
+
+    __slots__ = ("awaits", "start_ns", "visible_flags")
+
+    def __init__(self, start_ns: int) -> None:
+        self.start_ns = start_ns
+        self.awaits: list[tuple[int, int, int, ItemKind]] = []
+        self.visible_flags = bytearray()
+
+    def append(self, asked_ns: int, had_ns: int, arrival_ns: int, kind: ItemKind) -> None:
+        self.awaits.append((asked_ns, had_ns, arrival_ns, kind))
+        self.visible_flags.append(0)
+
+    def mark_visible(self) -> None:
+        """The item handed out last gave non-blank visible text."""
+        self.visible_flags[-1] = 1
+
+
+class AwaitSpans(Sequence[SpanRecord]):
+    """The awaits of an ended call as spans, made when they are looked at.
+
+    100,000 span records at once would weigh some 60 MB; the moments weigh a third and the spans are
+    needed one at a time.
+    """
+
+    def __init__(self, moments: CallMoments, *, trace_id: str, call_span_id: str) -> None:
+        self._moments = moments
+        self._trace_id = trace_id
+        self._call_span_id = call_span_id
+        self._first_id = secrets.randbits(64)
+
+    def __len__(self) -> int:
+        return len(self._moments.awaits)
+
+    @overload
+    def __getitem__(self, index: int) -> SpanRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SpanRecord]: ...
+    def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        asked_ns, had_ns, arrival_ns, kind = self._moments.awaits[index]
+        attributes: dict[str, AttributeValue] = {names.AWAIT_INDEX: index, names.ITEM_KIND: kind.value}
+        if arrival_ns:
+            attributes[names.ITEM_ARRIVAL] = arrival_ns
+            attributes[names.ITEM_GENERATED] = kind in GENERATED_KINDS
+            attributes[names.ITEM_VISIBLE] = bool(self._moments.visible_flags[index])
+        return SpanRecord(
+            trace_id=self._trace_id,
+            span_id=f"{(self._first_id + index) & _SPAN_ID_MASK:016x}",
+            parent_span_id=self._call_span_id,
+            name=names.AWAIT_SPAN,
+            kind=SpanKind.INTERNAL,
+            start_ns=asked_ns,
+            end_ns=had_ns,
+            attributes=attributes,
+        )
+
+
+class RecordedSpans(Sequence[SpanRecord]):
+    """All spans of a run, the awaits among them lazily; iterate it as often as needed."""
+
+    def __init__(self, parts: Sequence[Sequence[SpanRecord]]) -> None:
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[SpanRecord]:
+        return chain.from_iterable(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> SpanRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SpanRecord]: ...
+    def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        for part in self._parts:
+            if position < len(part):
+                return part[position]
+            position -= len(part)
+        raise IndexError(index)
+
+
+class Recorder:
+    """Records one run: one trace, the run span its root, at most one turn and one open model call at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.trace_id = secrets.token_hex(16)
+        self._spans: list[SpanRecord] = []
+        self._awaits: list[AwaitSpans] = []
+        self._call_count = 0
+        self._open_call: CallMoments | None = None
+        self._run: OpenSpan | None = None
+        self._turn: OpenSpan | None = None
+
+    def keep(self, span: SpanRecord) -> None:
+        self._spans.append(span)
+
+    def spans(self) -> RecordedSpans:
+        """Everything that has ended so far."""
+        return RecordedSpans([tuple(self._spans), *self._awaits])
+
+    def start_run(self, case: str, attributes: Mapping[str, AttributeValue]) -> OpenSpan:
+        """Start the root span; who called this ends it, after everything else has ended."""
+        self._run = OpenSpan(
+            self,
+            name=f"{names.RUN_SPAN} {case}",
+            kind=SpanKind.INTERNAL,
+            parent_span_id=None,
+            start_ns=self.clock(),
+            attributes=attributes,
+        )
+        return self._run
+
+    @contextmanager
+    def turn(self, conversation_id: str, finish: Callable[[OpenSpan], None]) -> Iterator[OpenSpan]:
+        """The turn span: it starts when the block is entered and ends, whatever happens, when it is left.
+
+        ``finish`` may write on the span after its end was read off the clock, so that bookkeeping costs the
+        turn nothing.
+        """
+        if self._run is None or self._turn is not None:
+            raise RuntimeError("a run has one turn, and it starts after the run")
+        attributes = {
+            names.OPERATION_NAME: "invoke_agent",
+            names.AGENT_NAME_KEY: names.AGENT_NAME,
+            names.CONVERSATION_ID: conversation_id,
+        }
+        name = f"{names.TURN_SPAN} {names.AGENT_NAME}"
+        with self._span(name, parent=self._run, attributes=attributes, finish=finish) as span:
+            self._turn = span
+            yield span
+
+    @contextmanager
+    def tool_handler(self, tool: str, attributes: Mapping[str, AttributeValue]) -> Iterator[OpenSpan]:
+        """One handler span; only the handler's own code belongs inside the block."""
+        attributes = {names.OPERATION_NAME: "execute_tool", names.TOOL_NAME: tool, **attributes}
+        with self._span(f"{names.TOOL_SPAN} {tool}", parent=self._turn, attributes=attributes) as span:
+            yield span
+
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        *,
+        parent: OpenSpan | None,
+        attributes: Mapping[str, AttributeValue],
+        finish: Callable[[OpenSpan], None] | None = None,
+    ) -> Iterator[OpenSpan]:
+        span = OpenSpan(
+            self,
+            name=name,
+            kind=SpanKind.INTERNAL,
+            parent_span_id=None if parent is None else parent.span_id,
+            start_ns=0,
+            attributes=attributes,
+        )
+        failure: BaseException | None = None
+        span.start_ns = self.clock()
+        try:
+            yield span
+        except BaseException as error:  # re-raised: any ending ends the span, at the moment it happened
+            end_ns = self.clock()
+            failure = error
+            raise
+        else:
+            end_ns = self.clock()
+        finally:
+            if finish is not None:
+                finish(span)
+            span.end(end_ns, error=failure)
+
+    def open_call(self, moments: CallMoments) -> int:
+        """A model call has started; returns its index, from 1."""
+        if self._open_call is not None:
+            raise RuntimeError("one model call at a time")
+        self._open_call = moments
+        self._call_count += 1
+        return self._call_count
+
+    def mark_visible(self) -> None:
+        """The item that the open call handed out last gave non-blank visible text."""
+        if self._open_call is not None:
+            self._open_call.mark_visible()
+
+    def close_call(
+        self,
+        moments: CallMoments,
+        *,
+        name: str,
+        end_ns: int,
+        attributes: Mapping[str, AttributeValue],
+        phases: Sequence[tuple[str, int, int]],
+        error: BaseException | None,
+    ) -> None:
+        """The model call has ended: make its span, its phases and its awaits. ``phases``: name, start, end."""
+        self._open_call = None
+        parent = self._turn or self._run
+        span = OpenSpan(
+            self,
+            name=name,
+            kind=SpanKind.CLIENT,
+            parent_span_id=None if parent is None else parent.span_id,
+            start_ns=moments.start_ns,
+            attributes=attributes,
+        )
+        for phase, phase_start_ns, phase_end_ns in phases:
+            OpenSpan(
+                self,
+                name=names.PHASE_SPAN_PREFIX + phase,
+                kind=SpanKind.INTERNAL,
+                parent_span_id=span.span_id,
+                start_ns=phase_start_ns,
+                attributes={},
+            ).end(phase_end_ns)
+        self._awaits.append(AwaitSpans(moments, trace_id=self.trace_id, call_span_id=span.span_id))
+        span.end(end_ns, error=error)

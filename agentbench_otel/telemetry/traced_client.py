@@ -1,0 +1,142 @@
+"""A `ChatClient` that records the calls of the client inside it."""
+
+from collections.abc import AsyncGenerator, Mapping
+
+from agentbench_otel import names
+from agentbench_otel.errors import ErrorKind, RunError
+from agentbench_otel.ports import ChatClient
+from agentbench_otel.records.chat import ChatRequest, Exchange, ItemKind, StreamItem, TokenUsage
+from agentbench_otel.records.spans import AttributeValue
+from agentbench_otel.telemetry.loop_lag import LoopLag
+from agentbench_otel.telemetry.recorder import CallMoments, Recorder
+
+
+class TracedChatClient:
+    """Reads the clock before and after each await of the inner client's iterator.
+
+    Between two items it only appends integers; the span, its attributes and the await records are made when
+    the call has ended. The call starts at the first ``__anext__`` and ends where its last await ended, or
+    where the consumer closed it; closing the provider's iterator is outside.
+    """
+
+    def __init__(
+        self,
+        inner: ChatClient,
+        recorder: Recorder,
+        *,
+        model: str,
+        attributes: Mapping[str, AttributeValue],
+    ) -> None:
+        self._inner = inner
+        self._recorder = recorder
+        self._model = model
+        self._attributes = dict(attributes)
+
+    async def stream_chat(self, request: ChatRequest, exchange: Exchange) -> AsyncGenerator[StreamItem, None]:
+        clock = self._recorder.clock
+        moments = CallMoments(clock())
+        index = self._recorder.open_call(moments)
+        lag = LoopLag(clock)
+        lag.start()
+        usage: TokenUsage | None = None
+        finish_reason: str | None = None
+        failure: BaseException | None = None
+        end_ns: int | None = None
+        asked_ns = moments.start_ns
+        stream = self._inner.stream_chat(request, exchange)
+        try:
+            while True:
+                try:
+                    item = await anext(stream)
+                except StopAsyncIteration:
+                    end_ns = clock()
+                    moments.append(asked_ns, end_ns, 0, ItemKind.END)
+                    return
+                except BaseException as error:
+                    end_ns = clock()
+                    moments.append(asked_ns, end_ns, 0, ItemKind.ERROR)
+                    failure = error
+                    raise
+                moments.append(asked_ns, clock(), item.arrival_ns, item.kind)
+                if item.usage is not None:
+                    usage = item.usage
+                if item.finish_reason is not None:
+                    finish_reason = item.finish_reason
+                yield item
+                asked_ns = clock()
+        finally:
+            if end_ns is None:  # the consumer closed us, or threw into us, while it held an item
+                end_ns = clock()
+            lag.stop()
+            close_failure: BaseException | None = None
+            try:
+                await stream.aclose()
+            except BaseException as error:
+                close_failure = _as_close_failure(error)
+                if failure is None:  # never instead of the provider's own error
+                    failure = close_failure
+                    raise close_failure from error
+            finally:
+                self._recorder.close_call(
+                    moments,
+                    name=f"{names.MODEL_CALL_SPAN} {self._model}",
+                    end_ns=end_ns,
+                    attributes={
+                        **self._attributes,
+                        **_request_attributes(request, self._model, index),
+                        **_response_attributes(moments, exchange, usage, finish_reason),
+                        names.LOOP_LAG_MAX_NS: lag.max_ns,
+                    },
+                    phases=[(phase.name, phase.start_ns, phase.end_ns) for phase in exchange.phases],
+                    error=failure,
+                )
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _as_close_failure(error: BaseException) -> BaseException:
+    if isinstance(error, Exception) and not isinstance(error, RunError):
+        return RunError(ErrorKind.CLOSE_FAILED, f"close failed: {error or type(error).__qualname__}")
+    return error
+
+
+def _request_attributes(request: ChatRequest, model: str, index: int) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        names.OPERATION_NAME: "chat",
+        names.REQUEST_MODEL: model,
+        names.REQUEST_STREAM: True,
+        names.CALL_INDEX: index,
+        names.CALL_KIND: request.call_kind.value,
+    }
+    if request.max_tokens is not None:
+        attributes[names.REQUEST_MAX_TOKENS] = request.max_tokens
+    if request.temperature is not None:
+        attributes[names.REQUEST_TEMPERATURE] = request.temperature
+    return attributes
+
+
+def _response_attributes(
+    moments: CallMoments, exchange: Exchange, usage: TokenUsage | None, finish_reason: str | None
+) -> dict[str, AttributeValue]:
+    """What the answer told; what it did not tell is absent."""
+    known: dict[str, AttributeValue | None] = {
+        names.AWAIT_COUNT: len(moments.awaits),
+        names.HTTP_STATUS_CODE: exchange.http_status,
+        names.CONNECTION_REUSED: exchange.is_connection_reused,
+        names.RESPONSE_ID: exchange.response_id,
+        names.RESPONSE_MODEL: exchange.response_model,
+        names.RESPONSE_FINISH_REASONS: None if finish_reason is None else (finish_reason,),
+        names.ADAPTATIONS: tuple(exchange.adaptations) or None,
+    }
+    _, _, first_arrival_ns, first_kind = moments.awaits[0] if moments.awaits else (0, 0, 0, None)
+    if first_arrival_ns and first_kind is not None:
+        known[names.FIRST_ITEM_KIND] = first_kind.value
+        known[names.RESPONSE_TIME_TO_FIRST_CHUNK] = (first_arrival_ns - moments.start_ns) / 1e9
+    if usage is not None:
+        known[names.USAGE_INPUT_TOKENS] = usage.prompt_tokens
+        known[names.USAGE_OUTPUT_TOKENS] = usage.completion_tokens
+        known[names.USAGE_TOTAL_TOKENS] = usage.total_tokens
+        known[names.USAGE_CACHED_TOKENS] = usage.cached_tokens
+        known[names.USAGE_REASONING_TOKENS] = usage.reasoning_tokens
+    return {key: value for key, value in known.items() if value is not None}
