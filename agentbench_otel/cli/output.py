@@ -1,6 +1,5 @@
 """What the report commands share: the formats and the way out."""
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +40,7 @@ def render(report: "CycleReport", format_name: str, *, is_for_terminal: bool) ->
         return render_junit(report)
     from agentbench_otel.reports.table import render_table
 
-    width = shutil.get_terminal_size((140, 24)).columns
-    return render_table(report, width=width, has_color=is_for_terminal and sys.stdout.isatty())
+    return render_table(report, has_color=is_for_terminal and sys.stdout.isatty())
 
 
 def deliver(report: "CycleReport", format_name: str, file: "AtomicFile | None") -> None:

@@ -4,12 +4,16 @@ Stamping after httpx has decoded the body would give the chunks of one read as m
 by the parsing of the ones before.
 """
 
+import encodings.idna  # noqa: F401 - see `ArrivalTransport`
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+import anyio.streams.tls
+import anyio.to_thread
 import httpcore
 import httpx
 
@@ -58,9 +62,14 @@ def begin_exchange() -> ExchangeMarks:
 
 
 class ArrivalTransport(httpx.AsyncBaseTransport):
-    """Raises the exceptions of httpcore; the client translates them."""
+    """Raises the exceptions of httpcore; the client translates them.
+
+    httpcore, anyio and the resolver import modules at their first use: 20 to 30 ms that would be counted as
+    the provider's in the first call. The imports above and the lock below have them imported here.
+    """
 
     def __init__(self, clock: Clock, *, tls: ssl.SSLContext | None) -> None:
+        anyio.Lock()
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=2,  # the second only while the first one's end is still being drained

@@ -11,14 +11,14 @@ from agentbench_otel.measurement.aggregate import TIMES, aggregate
 from agentbench_otel.records.results import CycleReport, RunResult, Status
 from agentbench_otel.reports import words
 
-_MIN_WIDTH = 140  # narrower, the figures would be cut; a terminal scrolls or wraps, a number must not
+_WIDTH = 1_000  # rich cuts cells to fit; a terminal may wrap a line, but a number must never be cut
 
 
-def render_table(report: CycleReport, *, width: int, has_color: bool) -> str:
+def render_table(report: CycleReport, *, has_color: bool) -> str:
     stream = StringIO()
     console = Console(
         file=stream,
-        width=max(width, _MIN_WIDTH),
+        width=_WIDTH,
         force_terminal=has_color,
         no_color=not has_color,
         highlight=False,
@@ -31,11 +31,9 @@ def render_table(report: CycleReport, *, width: int, has_color: bool) -> str:
         console.print(_runs_table(list(runs)))
     _print_aggregates(console, report)
     for run in report.runs:
-        for problem in words.problems(run):
-            console.print(Text(f"failed   {words.run_label(run)}: {problem}"), soft_wrap=True)
+        _print_notes(console, "failed", words.run_label(run), list(words.problems(run)))
     for run in report.runs:
-        for warning in run.warnings:
-            console.print(Text(f"warning  {words.run_label(run)}: {warning}"), soft_wrap=True)
+        _print_notes(console, "warning", words.run_label(run), list(run.warnings))
     console.print(Text(words.summary(report)))
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
@@ -67,8 +65,15 @@ def _print_aggregates(console: Console, report: CycleReport) -> None:
         ]
         table.add_row(words.aggregate_label(line), f"{line.passed}/{line.n}", *cells)
     console.print()
-    console.print(table, width=max(console.width, 220))
+    console.print(table)
     for line in lines:
-        for warning in line.warnings:
-            console.print(Text(f"warning  {words.aggregate_label(line)}: {warning}"), soft_wrap=True)
+        _print_notes(console, "warning", words.aggregate_label(line), list(line.warnings))
     console.print()
+
+
+def _print_notes(console: Console, what: str, label: str, notes: list[str]) -> None:
+    """One line of what it is about, then one per note."""
+    if notes:
+        console.print(Text(f"{what}: {label}"), soft_wrap=True)
+    for note in notes:
+        console.print(Text(f"  {note}"), soft_wrap=True)
