@@ -100,9 +100,8 @@ class Runner:
             fault = RunFault(kind=ErrorKind.ABORTED, message="the run was aborted before it ended")
         end_ns = recorder.clock()
 
-        outputs = _drain(output)
-        facts = measure_run(chain(recorder.spans(), [run_span.record(end_ns)]))
-        self._judge(case, plan, facts, outputs, fault, run_span)
+        spans = chain(recorder.spans(), [run_span.record(end_ns)])
+        self._judge(case, plan, measure_run(spans), _drain(output), fault, run_span)
         run_span.end(end_ns)
         result = assemble(recorder.spans())
         for sink in self._sinks:

@@ -21,6 +21,7 @@ class Answer:
     """Takes the reads of one body in order; `end` is called once, however the answer ends.
 
     Attributes:
+        has_ended: Whether `end` has been called; nothing is handed over after it.
         cut: How the connection was lost in the middle of the body, if it was; set before `end`.
     """
 
@@ -41,7 +42,7 @@ class Answer:
         self._names = names
         self._secrets = secrets
         self._byte_count = 0
-        self._has_ended = False
+        self.has_ended = False
         self.cut: str | None = None
 
     @property
@@ -80,9 +81,9 @@ class Answer:
 
     def end(self, error: Exception | None = None) -> None:
         """The answer is over: hand over what was held back, then the error or the end."""
-        if self._has_ended:
+        if self.has_ended:
             return
-        self._has_ended = True
+        self.has_ended = True
         if not self.is_over:
             for event in self._decoder.finish():
                 for item in self._reader.read(event, self._marks.last_read):

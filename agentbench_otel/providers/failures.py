@@ -1,5 +1,6 @@
 """Everything that can go wrong on the way to an endpoint → `ProviderError`, worded for who must fix it."""
 
+import os
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -116,6 +117,6 @@ def _first(causes: list[BaseException], cls: type[BaseException]) -> BaseExcepti
 def _system_words(causes: list[BaseException]) -> str:
     """The operating system's words, as ``Connection refused``."""
     for cause in causes:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno)
     return "the other side closed it"

@@ -6,7 +6,8 @@ the agent pulls from only hands over what has arrived. So arrivals tell of the p
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import httpx
 from pydantic import SecretStr
@@ -21,6 +22,8 @@ from agentbench_otel.providers.failures import TRANSPORT_ERRORS, status_failure,
 from agentbench_otel.providers.transport import ArrivalTransport, begin_exchange
 from agentbench_otel.providers.wire import WireNames, request_body
 from agentbench_otel.records.chat import ChatRequest, Exchange, StreamItem
+
+logger = logging.getLogger(__name__)
 
 RESPONSE_LIMIT_BYTES = 64 << 20
 _ERROR_BODY_LIMIT_BYTES = 64 << 10
@@ -99,14 +102,17 @@ class OpenAIChatClient:
                 response = await self._send(request)
                 try:
                     answer.note_exchange(response.status_code)
-                    await self._read_body(response, answer)
+                    body = response.aiter_bytes()
+                    await self._read_body(response, body, answer)
                     answer.end()
-                    await _drain(response)
+                    await _drain(body)
                 finally:
                     await response.aclose()
             except TRANSPORT_ERRORS as error:
                 raise transport_failure(error, self._target) from error
-        except Exception as error:  # noqa: BLE001 - also a bug of ours must reach the consumer, not vanish here
+        except Exception as error:  # also a bug of ours must reach the consumer, not vanish in this task
+            if answer.has_ended:  # only the drain was left to do
+                logger.warning("target %s: draining an answer failed", self._target.name, exc_info=error)
             answer.end(error)
 
     async def _send(self, request: ChatRequest) -> httpx.Response:
@@ -127,7 +133,7 @@ class OpenAIChatClient:
         timeout["read"] = None  # the body has limits of its own, which keep-alive comments can't outwit
         return response
 
-    async def _read_body(self, response: httpx.Response, answer: Answer) -> None:
+    async def _read_body(self, response: httpx.Response, body: AsyncIterator[bytes], answer: Answer) -> None:
         """Feed the body to the answer until it is over, however that comes about.
 
         Raises:
@@ -139,9 +145,9 @@ class OpenAIChatClient:
         try:
             async with asyncio.timeout_at(loop.time() + limits.first_byte_s) as limit:
                 if response.status_code != 200:
-                    raise status_failure(response, await _read_text(response), self._target)
+                    raise status_failure(response, await _read_text(body), self._target)
                 silence = _Silence(max(limits.first_byte_s, limits.idle_s), loop.time())
-                async for data in response.aiter_bytes():
+                async for data in body:
                     has_items = answer.take(data)
                     self._check_size(answer)
                     if answer.is_over:
@@ -205,24 +211,22 @@ class _Silence:
             self.ends_s = now_s + self._limit_s
 
 
-async def _read_text(response: httpx.Response) -> str:
+async def _read_text(body: AsyncIterator[bytes]) -> str:
     """The body of a refusal, as far as it serves a message."""
     parts: list[bytes] = []
-    async for data in response.aiter_bytes():
+    async for data in body:
         parts.append(data)
         if sum(map(len, parts)) > _ERROR_BODY_LIMIT_BYTES:
             break
     return b"".join(parts).decode("utf-8", "replace")
 
 
-async def _drain(response: httpx.Response) -> None:
+async def _drain(body: AsyncIterator[bytes]) -> None:
     """Read on to the end of a body that is over for us, so that its connection can be used again.
 
     Nothing that happens here matters: the answer was complete, only its connection may be lost.
     """
-    if response.is_stream_consumed and response.is_closed:
-        return
     with contextlib.suppress(TimeoutError, *TRANSPORT_ERRORS):
         async with asyncio.timeout(_DRAIN_LIMIT_S):
-            async for _ in response.aiter_raw():
+            async for _ in body:
                 pass

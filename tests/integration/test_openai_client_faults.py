@@ -1,0 +1,222 @@
+"""The OpenAI client against everything that goes wrong on real sockets: one kind each, and nothing is lost."""
+
+import gzip
+import json
+import time
+
+import pytest
+
+from agentbench_otel.providers import openai
+from agentbench_otel.records.chat import ItemKind
+from tests.support.chat import Streamed, openai_client, run, stream_and_close
+from tests.support.raw_server import RawServer, http_answer
+from tests.support.schedule_server import ScheduleServer
+
+QUICK = {"connect_s": 0.5, "first_byte_s": 0.3, "idle_s": 0.2}
+KEY = "sk-SECRET-0123456789"
+
+
+def streamed_from(base_url: str, **settings: object) -> Streamed:
+    return run(stream_and_close(openai_client(base_url, **{"timeouts": QUICK, **settings})))  # type: ignore[arg-type]
+
+
+def failure_of(streamed: Streamed) -> tuple[str, str]:
+    assert streamed.error is not None
+    return streamed.error.kind, str(streamed.error)
+
+
+def sse(*payloads: object) -> str:
+    return "".join(f"data: {json.dumps(payload)}\n\n" for payload in payloads)
+
+
+def text_chunk(text: str, finish_reason: str | None = None) -> dict[str, object]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish_reason}]}
+
+
+def test_nobody_listens() -> None:
+    kind, words = failure_of(streamed_from("http://127.0.0.1:9/v1"))
+    assert kind == "connect_failed"
+    assert "under-test" in words
+    assert "refused" in words
+
+
+def test_the_host_has_no_address() -> None:
+    kind, words = failure_of(streamed_from("http://no-such-host.invalid/v1"))
+    assert kind == "dns_failed"
+    assert words == "target under-test: the host of base_url has no address"
+
+
+def test_the_server_accepts_and_says_nothing() -> None:
+    with RawServer(stays_silent=True) as server:
+        start_s = time.monotonic()
+        kind, words = failure_of(streamed_from(server.base_url))
+        assert kind == "first_byte_timeout"
+        assert "first_byte_s = 0.3" in words
+        assert 0.25 < time.monotonic() - start_s < 2
+
+
+def test_headers_come_and_no_body() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    with RawServer(head, stays_silent=True) as server:
+        kind, _ = failure_of(streamed_from(server.base_url))
+        assert kind == "first_byte_timeout"
+
+
+def test_a_stream_that_falls_silent_keeps_what_had_come() -> None:
+    with ScheduleServer() as server:
+        streamed = streamed_from(server.base_url, model="truth-ttft20-itl5-n10-stall60000at4")
+    kind, _ = failure_of(streamed)
+    assert kind == "idle_timeout"
+    assert streamed.kinds.count(ItemKind.TEXT) == 4
+
+
+def test_keep_alive_comments_do_not_hide_that_the_model_is_silent() -> None:
+    comments = b"".join(b"f\r\n: keep-alive..\n\r\n" for _ in range(3))
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + comments
+    with RawServer(head, stays_silent=True) as server:
+        kind, _ = failure_of(streamed_from(server.base_url))
+    assert kind == "idle_timeout"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.2\r\n", b"\x15\x03\x01\x00\x02\x02\x50", b"HTTP/9 what\r\n\r\n"]
+)
+def test_what_answers_is_not_http(answer: bytes) -> None:
+    with RawServer(answer) as server:
+        kind, _ = failure_of(streamed_from(server.base_url))
+    assert kind == "protocol_error"
+
+
+def test_the_connection_is_closed_without_an_answer() -> None:
+    with RawServer(b"") as server:
+        kind, words = failure_of(streamed_from(server.base_url))
+    assert kind in ("protocol_error", "connection_lost")
+    assert words.startswith("target under-test: ")
+    assert len(words) > len("target under-test: ")
+
+
+def test_an_html_page_at_status_200_is_no_stream() -> None:
+    with RawServer(http_answer("<html><head><title>Welcome</title></head></html>")) as server:
+        kind, words = failure_of(streamed_from(server.base_url))
+    assert kind == "not_a_stream"
+    assert "Welcome" in words
+
+
+def test_of_an_html_error_page_only_its_title_is_told() -> None:
+    page = "<html><head><title>502 Bad Gateway</title></head><body>" + "x" * 5000 + "</body></html>"
+    with RawServer(http_answer(page, status="502 Bad Gateway")) as server:
+        kind, words = failure_of(streamed_from(server.base_url))
+    assert kind == "http_502"
+    assert "502 Bad Gateway" in words
+    assert len(words) < 200
+
+
+def test_a_stream_that_is_reset_keeps_what_had_come() -> None:
+    with ScheduleServer() as server:
+        streamed = streamed_from(server.base_url, model="truth-ttft20-itl5-n40-cut6")
+    kind, _ = failure_of(streamed)
+    assert kind == "stream_truncated"
+    assert 1 <= streamed.kinds.count(ItemKind.TEXT) <= 6  # a reset may overtake what was sent last
+
+
+def test_a_clean_end_without_a_finish_reason_is_no_success() -> None:
+    with RawServer(http_answer(sse(text_chunk("Hello")))) as server:
+        streamed = streamed_from(server.base_url)
+    assert failure_of(streamed)[0] == "stream_truncated"
+    assert streamed.text() == "Hello"
+
+
+def test_silence_after_the_finish_reason_is_the_end_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "_FINISH_GRACE_S", 0.1)
+    body = sse(text_chunk("Hello", "stop")).encode()
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"%x\r\n" % len(body) + body + b"\r\n"
+    with RawServer(head, stays_silent=True) as server:
+        streamed = streamed_from(server.base_url)
+    assert streamed.error is None
+    assert streamed.text() == "Hello"
+
+
+def test_a_refused_key_is_not_repeated_in_any_word() -> None:
+    body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}", "code": f"bad {KEY}"}})
+    with RawServer(http_answer(body, status="401 Unauthorized")) as server:
+        streamed = streamed_from(server.base_url, api_key=KEY)
+        assert f"authorization: bearer {KEY}".lower() in server.requests[0].decode().lower()
+    kind, words = failure_of(streamed)
+    assert kind == "http_401"
+    assert "[redacted]" in words
+    assert KEY not in words
+    assert KEY not in repr(streamed.error)
+    assert KEY not in str(getattr(streamed.error, "code", ""))
+
+
+def test_an_error_in_the_stream_that_quotes_a_secret_header_is_redacted() -> None:
+    with RawServer(http_answer(sse({"error": {"message": "token hush-hush is over quota"}}))) as server:
+        streamed = streamed_from(server.base_url, headers={"X-Token": "hush-hush"})
+    kind, words = failure_of(streamed)
+    assert kind == "in_stream_error"
+    assert "hush-hush" not in words
+
+
+def test_a_redirect_is_not_followed_with_the_key() -> None:
+    with RawServer(http_answer("")) as elsewhere:
+        location = f"location: {elsewhere.base_url}/chat/completions\r\n"
+        with RawServer(http_answer("", status="307 Temporary Redirect", headers=location)) as server:
+            kind, words = failure_of(streamed_from(server.base_url, api_key=KEY))
+        assert elsewhere.requests == []
+    assert kind == "http_307"
+    assert "not followed" in words
+
+
+def test_a_404_without_v1_hints_at_it_and_a_missing_model_does_not() -> None:
+    with RawServer(http_answer('{"detail":"Not Found"}', status="404 Not Found")) as server:
+        _, words = failure_of(streamed_from(server.base_url.removesuffix("/v1")))
+    assert words.endswith("does base_url lack a /v1?")
+    missing = json.dumps({"error": {"message": "no such model", "code": "model_not_found"}})
+    with RawServer(http_answer(missing, status="404 Not Found")) as server:
+        _, words = failure_of(streamed_from(server.base_url.removesuffix("/v1")))
+    assert "/v1?" not in words
+
+
+def test_a_gzip_stream_is_decoded_though_identity_was_asked_for() -> None:
+    body = gzip.compress(sse(text_chunk("Hello", "stop")).encode() + b"data: [DONE]\n\n")
+    with RawServer(http_answer(body, headers="content-encoding: gzip\r\n")) as server:
+        streamed = streamed_from(server.base_url)
+        assert b"accept-encoding: identity" in server.requests[0].lower()
+    assert streamed.error is None
+    assert streamed.text() == "Hello"
+
+
+def test_an_encoding_that_cannot_be_decoded_is_an_error_and_never_garbage() -> None:
+    with RawServer(http_answer(b"\x0b\x02\x80", headers="content-encoding: br\r\n")) as server:
+        streamed = streamed_from(server.base_url)
+    assert failure_of(streamed)[0] == "unsupported_encoding"
+    assert streamed.items == []
+
+
+def test_an_endless_answer_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "RESPONSE_LIMIT_BYTES", 1 << 20)
+    with RawServer(http_answer("data: " + "x" * (2 << 20))) as server:
+        streamed = streamed_from(server.base_url)
+    assert failure_of(streamed)[0] == "response_too_large"
+
+
+def test_no_authorization_header_without_a_key() -> None:
+    with RawServer(http_answer("")) as server:
+        streamed_from(server.base_url)
+        assert b"authorization" not in server.requests[0].lower()
+
+
+def test_no_proxy_or_netrc_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with RawServer(http_answer(sse(text_chunk("Hello", "stop")))) as server:
+        assert streamed_from(server.base_url).error is None
+
+
+def test_a_bug_in_reading_reaches_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("agentbench_otel.providers.answer.Answer.take", broken)
+    with RawServer(http_answer(sse(text_chunk("Hello")))) as server, pytest.raises(ZeroDivisionError):
+        streamed_from(server.base_url)

