@@ -20,16 +20,12 @@ from enum import StrEnum
 class ErrorKind(StrEnum):
     """The closed list of reasons; beside it only ``http_<status>`` (see `http_error_kind`)."""
 
-    CONNECT_FAILED = "connect_failed"
-    DNS_FAILED = "dns_failed"
-    TLS_FAILED = "tls_failed"
+    CONNECT_ERROR = "connect_error"
+    TLS_ERROR = "tls_error"
     CONNECT_TIMEOUT = "connect_timeout"
     FIRST_BYTE_TIMEOUT = "first_byte_timeout"
     IDLE_TIMEOUT = "idle_timeout"
-    CONNECTION_LOST = "connection_lost"
-    PROTOCOL_ERROR = "protocol_error"
     RESPONSE_TOO_LARGE = "response_too_large"
-    UNSUPPORTED_ENCODING = "unsupported_encoding"
     IN_STREAM_ERROR = "in_stream_error"
     STREAM_TRUNCATED = "stream_truncated"
     MALFORMED_JSON = "malformed_json"
@@ -38,6 +34,7 @@ class ErrorKind(StrEnum):
     EMPTY_COMPLETION = "empty_completion"
     TOOL_ARGUMENTS_INVALID = "tool_arguments_invalid"
     TOOL_CALL_UNNAMED = "tool_call_unnamed"
+    CANCELLED = "cancelled"
 
     RUN_DEADLINE = "run_deadline"
     ABORTED = "aborted"

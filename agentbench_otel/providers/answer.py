@@ -56,6 +56,11 @@ class Answer:
         return self._reader.finish_reason is not None
 
     @property
+    def has_read(self) -> bool:
+        """Whether any byte of an answer has come, headers included."""
+        return bool(self._marks.first_read)
+
+    @property
     def byte_count(self) -> int:
         return self._byte_count
 

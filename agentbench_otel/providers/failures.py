@@ -15,13 +15,10 @@ from agentbench_otel.providers.error_bodies import read_error_body, short_words
 
 _EXCEPTION_KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (httpcore.ConnectTimeout, ErrorKind.CONNECT_TIMEOUT),
-    (httpcore.ReadTimeout, ErrorKind.FIRST_BYTE_TIMEOUT),
-    (httpcore.WriteTimeout, ErrorKind.FIRST_BYTE_TIMEOUT),
-    (httpcore.ConnectError, ErrorKind.CONNECT_FAILED),
-    (httpcore.NetworkError, ErrorKind.CONNECTION_LOST),
-    (httpcore.RemoteProtocolError, ErrorKind.PROTOCOL_ERROR),
-    (httpcore.LocalProtocolError, ErrorKind.PROTOCOL_ERROR),
-    (httpx.DecodingError, ErrorKind.UNSUPPORTED_ENCODING),
+    (httpcore.TimeoutException, ErrorKind.FIRST_BYTE_TIMEOUT),
+    (httpcore.NetworkError, ErrorKind.CONNECT_ERROR),
+    (httpcore.RemoteProtocolError, ErrorKind.NOT_A_STREAM),
+    (httpx.DecodingError, ErrorKind.NOT_A_STREAM),
 )
 
 TRANSPORT_ERRORS: tuple[type[Exception], ...] = (
@@ -34,25 +31,35 @@ TRANSPORT_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
-def transport_failure(error: Exception, target: Target) -> ProviderError:
-    """An exception of httpcore or httpx, in words. Their own texts are often empty."""
-    kind = next((kind for cls, kind in _EXCEPTION_KINDS if isinstance(error, cls)), ErrorKind.PROTOCOL_ERROR)
+def transport_failure(error: Exception, target: Target, *, has_read: bool) -> ProviderError:
+    """An exception of httpcore or httpx, in words; their own texts are often empty.
+
+    ``has_read``: whether any byte of an answer had come.
+    """
+    kind = next((kind for cls, kind in _EXCEPTION_KINDS if isinstance(error, cls)), ErrorKind.CONNECT_ERROR)
     causes = _causes(error)
-    where = f"target {target.name}"
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return ProviderError(ErrorKind.DNS_FAILED, f"{where}: the host of base_url has no address")
-    if kind is ErrorKind.CONNECT_FAILED and (tls := _first(causes, ssl.SSLError)):
+    if kind is ErrorKind.CONNECT_ERROR and (tls := _first(causes, ssl.SSLError)):
         reason = getattr(tls, "verify_message", "") or getattr(tls, "reason", "") or "handshake failed"
-        return ProviderError(ErrorKind.TLS_FAILED, f"{where}: TLS: {short_words(str(reason))}")
+        return ProviderError(ErrorKind.TLS_ERROR, f"target {target.name}: TLS: {short_words(str(reason))}")
+    if isinstance(error, httpcore.RemoteProtocolError) and not has_read:
+        kind = ErrorKind.EMPTY_RESPONSE
+    return ProviderError(kind, f"target {target.name}: {_words(kind, error, causes, target)}")
+
+
+def _words(kind: ErrorKind, error: Exception, causes: list[BaseException], target: Target) -> str:
     limits = target.timeouts
-    words = {
-        ErrorKind.CONNECT_TIMEOUT: f"no connection within connect_s = {limits.connect_s:g}",
-        ErrorKind.FIRST_BYTE_TIMEOUT: f"no answer within first_byte_s = {limits.first_byte_s:g}",
-        ErrorKind.CONNECT_FAILED: f"connection failed: {_system_words(causes)}",
-        ErrorKind.CONNECTION_LOST: f"the connection was lost: {_system_words(causes)}",
-    }
-    detail = words.get(kind) or short_words(str(error)) or type(error).__qualname__
-    return ProviderError(kind, f"{where}: {detail}")
+    if kind is ErrorKind.CONNECT_TIMEOUT:
+        return f"no connection within connect_s = {limits.connect_s:g}"
+    if kind is ErrorKind.FIRST_BYTE_TIMEOUT:
+        return f"no answer within first_byte_s = {limits.first_byte_s:g}"
+    if kind is ErrorKind.EMPTY_RESPONSE:
+        return "the server closed the connection without an answer"
+    if kind is ErrorKind.NOT_A_STREAM:
+        return f"the answer can't be read: {short_words(str(error)) or type(error).__qualname__}"
+    if _first(causes, socket.gaierror):
+        return "connection failed: the host of base_url has no address"
+    is_connecting = isinstance(error, httpcore.ConnectError)
+    return f"{'connection failed' if is_connecting else 'the connection was lost'}: {_system_words(causes)}"
 
 
 def status_failure(response: httpx.Response, body: str, target: Target) -> ProviderError:

@@ -109,7 +109,7 @@ class OpenAIChatClient:
                 finally:
                     await response.aclose()
             except TRANSPORT_ERRORS as error:
-                raise transport_failure(error, self._target) from error
+                raise transport_failure(error, self._target, has_read=answer.has_read) from error
         except Exception as error:  # also a bug of ours must reach the consumer, not vanish in this task
             if answer.has_ended:  # only the drain was left to do
                 logger.warning("target %s: draining an answer failed", self._target.name, exc_info=error)
@@ -160,13 +160,13 @@ class OpenAIChatClient:
         except TRANSPORT_ERRORS as error:
             if not answer.byte_count:
                 raise
-            answer.cut = str(transport_failure(error, self._target))
+            answer.cut = str(transport_failure(error, self._target, has_read=True))
 
     def _check_encoding(self, response: httpx.Response) -> None:
         encoding = response.headers.get("content-encoding", "").strip().lower()
         if encoding not in _DECODED_ENCODINGS:
             raise ProviderError(
-                ErrorKind.UNSUPPORTED_ENCODING,
+                ErrorKind.NOT_A_STREAM,
                 f"target {self._target.name}: the answer is encoded as {short_words(encoding)}, "
                 "though identity was asked for",
             )

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import overload
 
 from agentbench_otel import names
-from agentbench_otel.errors import RunError
+from agentbench_otel.errors import ErrorKind, RunError
 from agentbench_otel.ports import Clock
 from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind
 from agentbench_otel.records.spans import AttributeValue, SpanEvent, SpanKind, SpanRecord
@@ -25,7 +25,7 @@ def error_type(error: BaseException) -> str:
     if isinstance(error, RunError):
         return error.kind
     if isinstance(error, asyncio.CancelledError):
-        return "cancelled"
+        return ErrorKind.CANCELLED
     return type(error).__qualname__
 
 

@@ -184,4 +184,4 @@ def test_a_failure_is_a_run_error_with_a_kind() -> None:
     run(exhausted())
     refused = run(stream_and_close(openai_client("http://127.0.0.1:9/v1")))
     assert isinstance(refused.error, RunError)
-    assert refused.error.kind == "connect_failed"
+    assert refused.error.kind == "connect_error"
