@@ -8,14 +8,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from agentbench_otel import __version__
-from agentbench_otel.cases import CATALOGUE
+from agentbench_otel.agent.tools import TOOLS
+from agentbench_otel.cases import CATALOGUE, TOOL_NAMES
 from agentbench_otel.config.loading import load_config_with_lines
 from agentbench_otel.config.model import Config, Target
 from agentbench_otel.config.secrets import resolve_api_keys
 from agentbench_otel.ports import ChatClient, Clock, Sink
+from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.mock import ScriptedChatClient
-from agentbench_otel.records.results import CycleReport, RunResult, Status, Summary, Tool
+from agentbench_otel.providers.wire import WireNames
+from agentbench_otel.records.chat import ToolSpec
+from agentbench_otel.records.results import CycleReport, ProbeResult, RunResult, Status, Summary, Tool
 from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.runner import ClientFactory, Runner, RunPlan
 
@@ -27,28 +33,42 @@ def mock_config() -> Config:
     return Config(schema_version=1, targets=(MOCK_TARGET,))
 
 
-def load_live_config(file: Path, environment: Mapping[str, str]) -> tuple[Config, ClientFactory]:
-    """A config file with the clients for its targets.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """How the runs reach what they measure. ``adaptation_count``: of a target, so far."""
+
+    make_client: ClientFactory
+    adaptation_count: Callable[[RunPlan], int]
+
+
+def load_live_config(file: Path, environment: Mapping[str, str]) -> tuple[Config, Endpoints]:
+    """A config file with the endpoints of its targets.
 
     Raises:
         ConfigError: The file is unusable, or a key that it names can't be had.
     """
     config, places = load_config_with_lines(file)
     api_keys = resolve_api_keys(config, places, environment)
+    names = WireNames(TOOL_NAMES)
+    profiles = {target.name: EndpointProfile() for target in config.targets}
 
     def make_client(plan: RunPlan, clock: Clock) -> ChatClient:
-        from agentbench_otel.providers.openai import (
-            OpenAIChatClient,
-        )  # httpx takes 0.1 s; mock runs need none
+        from agentbench_otel.providers.openai import OpenAIChatClient  # httpx takes 0.1 s; mock runs need none
 
+        name = plan.target.name
         return OpenAIChatClient(
-            plan.target,
-            api_key=api_keys[plan.target.name],
-            tool_names=CATALOGUE[plan.case_id].enabled_tools,
-            clock=clock,
+            plan.target, api_key=api_keys[name], names=names, profile=profiles[name], clock=clock
         )
 
-    return config, make_client
+    return config, Endpoints(
+        make_client=make_client,
+        adaptation_count=lambda plan: profiles[plan.target.name].adaptation_count,
+    )
+
+
+def mock_endpoints() -> Endpoints:
+    """The scripted mock in the place of every target."""
+    return Endpoints(make_client=make_mock_client, adaptation_count=lambda plan: 0)
 
 
 def make_mock_client(plan: RunPlan, clock: Clock) -> ChatClient:
@@ -76,7 +96,7 @@ def run_cycle(
     config: Config,
     plans: Sequence[RunPlan],
     *,
-    client_factory: ClientFactory,
+    endpoints: Endpoints,
     is_mock: bool,
     sinks: Sequence[Sink],
     on_start: Callable[[RunPlan], None],
@@ -84,7 +104,13 @@ def run_cycle(
     """Make all runs, one at a time. SIGINT and SIGTERM abort the one in flight; its result is kept."""
     started_at = datetime.now(UTC)
     collector = _Collector()
-    runner = Runner(config, client_factory=client_factory, is_mock=is_mock, sinks=[collector, *sinks])
+    runner = Runner(
+        config,
+        client_factory=endpoints.make_client,
+        adaptation_count=endpoints.adaptation_count,
+        is_mock=is_mock,
+        sinks=[collector, *sinks],
+    )
     signal_number = asyncio.run(_run_all(runner, plans, on_start))
     report = make_report(collector.results, is_mock=is_mock, started_at=started_at, finished_at=datetime.now(UTC))
     return FinishedCycle(report=report, signal_number=signal_number)
@@ -136,3 +162,31 @@ def make_report(
 
 def environment() -> Mapping[str, str]:
     return os.environ
+
+
+def probe_endpoint(
+    target: Target, *, api_key: SecretStr | None, message: str, tools: Sequence[ToolSpec]
+) -> ProbeResult:
+    """One raw model call; tool names in the result are the server's own."""
+    from agentbench_otel.probe import probe
+    from agentbench_otel.providers.openai import OpenAIChatClient
+
+    profile = EndpointProfile()
+    names = WireNames(tool.name for tool in tools)
+
+    def make_client(clock: Clock) -> ChatClient:
+        return OpenAIChatClient(target, api_key=api_key, names=names, profile=profile, clock=clock)
+
+    return asyncio.run(
+        probe(
+            target,
+            message=message,
+            tools=tools,
+            make_client=make_client,
+            adaptation_count=lambda: profile.adaptation_count,
+        )
+    )
+
+
+def built_in_tool(name: str) -> ToolSpec | None:
+    return TOOLS[name].spec if name in TOOLS else None

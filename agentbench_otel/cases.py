@@ -10,6 +10,8 @@ CALENDAR = "calendar.schedule.create"
 SEARCH = "knowledge.web.search"
 TERMINATE = "session.terminate"
 
+TOOL_NAMES = (VOLUME, CALENDAR, SEARCH, TERMINATE)
+
 _VOLUME_ARGUMENTS: tuple[tuple[str, JsonScalar], ...] = (("mode", "absolute"), ("value", 30))
 _CALENDAR_ARGUMENTS: tuple[tuple[str, JsonScalar], ...] = (
     ("title", "Design review"),

@@ -49,6 +49,18 @@ def http_error_kind(status: int) -> str:
     return f"http_{status}"
 
 
+_TRANSIENT_KINDS = frozenset(
+    {
+        ErrorKind.CONNECT_ERROR,
+        ErrorKind.CONNECT_TIMEOUT,
+        ErrorKind.FIRST_BYTE_TIMEOUT,
+        ErrorKind.IDLE_TIMEOUT,
+        ErrorKind.STREAM_TRUNCATED,
+        ErrorKind.EMPTY_RESPONSE,
+    }
+)
+
+
 class AgentbenchError(Exception):
     """Base of all errors that this package raises on purpose."""
 
@@ -74,7 +86,7 @@ class ProviderError(RunError):
 
     Attributes:
         http_status: Status of the answer, None when there was none.
-        code: The server's own error code as text, if it gave one.
+        code: The server's own error code, a number or a text as it gave it.
         param: The request parameter that the server named, if any.
         retry_after_s: What the server asked for, in seconds.
     """
@@ -85,7 +97,7 @@ class ProviderError(RunError):
         message: str,
         *,
         http_status: int | None = None,
-        code: str | None = None,
+        code: str | int | None = None,
         param: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
@@ -94,6 +106,15 @@ class ProviderError(RunError):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request may succeed later. Nothing in this package repeats it; people may."""
+        if self.code == "insufficient_quota":
+            return False
+        if self.http_status is not None and self.http_status != 200:
+            return self.http_status in (408, 409, 429) or self.http_status >= 500
+        return self.kind in _TRANSIENT_KINDS
 
 
 class AgentError(RunError):

@@ -70,6 +70,7 @@ FIRST_ITEM_KIND = "agentbench.first_item.kind"
 AWAIT_COUNT = "agentbench.await.count"
 USAGE_TOTAL_TOKENS = "agentbench.usage.total_tokens"
 ADAPTATIONS = "agentbench.request.adaptations"
+CALL_WARNINGS = "agentbench.call.warnings"
 LOOP_LAG_MAX_NS = "agentbench.loop_lag.max_ns"
 
 AWAIT_INDEX = "agentbench.await.index"

@@ -23,7 +23,7 @@ from agentbench_otel.measurement.warnings import collect_warnings
 from agentbench_otel.ports import ChatClient, Clock, HandlerExecutor, Sink
 from agentbench_otel.records.results import RunFault, RunResult, Status
 from agentbench_otel.records.scenario import Case, CaseId, Mode
-from agentbench_otel.records.spans import AttributeValue
+from agentbench_otel.records.spans import AttributeValue, SpanRecord
 from agentbench_otel.records.turn import MessageType, OutputMessage
 from agentbench_otel.telemetry.clock import AnchoredClock
 from agentbench_otel.telemetry.recorder import OpenSpan, Recorder
@@ -61,6 +61,13 @@ def plan_runs(targets: Iterable[Target], benchmark: Benchmark) -> list[RunPlan]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    result: RunResult
+    spans: Sequence[SpanRecord]
+    cancellation: asyncio.CancelledError | None
+
+
 class Runner:
     """Makes the runs of one cycle, one at a time, and hands each result to the sinks before the next."""
 
@@ -71,6 +78,7 @@ class Runner:
         client_factory: ClientFactory,
         is_mock: bool,
         sinks: Sequence[Sink],
+        adaptation_count: Callable[[RunPlan], int] = lambda plan: 0,
         executor_factory: Callable[[], HandlerExecutor] = lambda: ConcurrentExecutor(MAX_PARALLEL_EVENTS),
         clock_factory: Callable[[], Clock] = AnchoredClock,
     ) -> None:
@@ -78,6 +86,7 @@ class Runner:
         self._client_factory = client_factory
         self._is_mock = is_mock
         self._sinks = sinks
+        self._adaptation_count = adaptation_count
         self._executor_factory = executor_factory
         self._clock_factory = clock_factory
         self._cycle_id = secrets.token_hex(8)
@@ -85,9 +94,24 @@ class Runner:
     async def run(self, plan: RunPlan) -> RunResult:
         """Make one run; whatever happens in it, there is one result and the sinks have seen it.
 
+        A run in which the endpoint refused a parameter that is now adapted is made again and leaves nothing
+        behind: the refusal is no measurement. Each parameter is adapted once, so this ends.
+
         Raises:
             asyncio.CancelledError: The run was cancelled; its result says ``aborted``.
         """
+        while True:
+            known_count = self._adaptation_count(plan)
+            attempt = await self._attempt(plan)
+            if attempt.cancellation is not None or self._adaptation_count(plan) == known_count:
+                break
+        for sink in self._sinks:
+            sink.accept(attempt.result, attempt.spans)
+        if attempt.cancellation is not None:
+            raise attempt.cancellation
+        return attempt.result
+
+    async def _attempt(self, plan: RunPlan) -> "_Attempt":
         case = CATALOGUE[plan.case_id]
         recorder = Recorder(self._clock_factory())
         run_span = recorder.start_run(case.case_id.value, self._attributes(plan))
@@ -103,12 +127,7 @@ class Runner:
         spans = chain(recorder.spans(), [run_span.record(end_ns)])
         self._judge(case, plan, measure_run(spans), _drain(output), fault, run_span)
         run_span.end(end_ns)
-        result = assemble(recorder.spans())
-        for sink in self._sinks:
-            sink.accept(result, recorder.spans())
-        if cancellation is not None:
-            raise cancellation
-        return result
+        return _Attempt(result=assemble(recorder.spans()), spans=recorder.spans(), cancellation=cancellation)
 
     async def _run_turn(
         self, plan: RunPlan, case: Case, recorder: Recorder, output: asyncio.Queue[OutputMessage]

@@ -10,6 +10,7 @@ from agentbench_otel.cli.cases import cases
 from agentbench_otel.cli.config import config
 from agentbench_otel.cli.measure import measure
 from agentbench_otel.cli.once import once
+from agentbench_otel.cli.probe import probe
 from agentbench_otel.errors import InputError
 
 
@@ -23,7 +24,7 @@ def cli() -> None:
     """
 
 
-for command in (once, measure, cases, config):
+for command in (once, measure, probe, cases, config):
     cli.add_command(command)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agentbench_otel.config.model import Config
     from agentbench_otel.ports import Sink
-    from agentbench_otel.runner import ClientFactory, RunPlan
+    from agentbench_otel.runner import RunPlan
 
 
 @click.command()
@@ -51,11 +51,11 @@ def once(
     from agentbench_otel import app
     from agentbench_otel.config.loading import load_config
 
-    client_factory: ClientFactory = app.make_mock_client
     if mock:
         config = app.mock_config() if config_file is None else load_config(config_file)
+        endpoints = app.mock_endpoints()
     elif config_file is not None:
-        config, client_factory = app.load_live_config(config_file, app.environment())
+        config, endpoints = app.load_live_config(config_file, app.environment())
     else:
         raise click.UsageError("give --config FILE for a live run, or --mock")
     plans = _select(config, targets=targets, cases=cases, modes=modes, runs=runs)
@@ -72,7 +72,7 @@ def once(
 
             sinks.append(SpansSink(files.enter_context(AtomicFile(spans))))
         cycle = app.run_cycle(
-            config, plans, client_factory=client_factory, is_mock=mock, sinks=sinks, on_start=progress.start
+            config, plans, endpoints=endpoints, is_mock=mock, sinks=sinks, on_start=progress.start
         )
         deliver(cycle.report, format_name, report_file)
     sys.exit(exit_code(cycle.report) if cycle.signal_number is None else 128 + cycle.signal_number)

@@ -24,7 +24,7 @@ def resolve_api_keys(
     problems: list[str] = []
     for index, target in enumerate(config.targets):
         try:
-            keys[target.name] = _resolve(target, environment)
+            keys[target.name] = resolve_api_key(target, environment)
         except ValueError as problem:
             key = "api_key_env" if target.api_key_env is not None else "api_key_file"
             problems.append(places.message(("targets", index, key), str(problem)))
@@ -33,8 +33,13 @@ def resolve_api_keys(
     return keys
 
 
-def _resolve(target: Target, environment: Mapping[str, str]) -> SecretStr | None:
-    """The text of a problem names neither the key nor the variable: people paste keys in the wrong place."""
+def resolve_api_key(target: Target, environment: Mapping[str, str]) -> SecretStr | None:
+    """The key of one target.
+
+    Raises:
+        ValueError: It can't be had. The text names neither the key nor the variable: people paste keys in
+            the wrong place.
+    """
     if target.api_key_env is not None:
         raw = environment.get(target.api_key_env, "")
         source = "environment variable"

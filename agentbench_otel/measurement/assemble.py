@@ -13,6 +13,7 @@ from agentbench_otel import names
 from agentbench_otel.cases import CATALOGUE
 from agentbench_otel.errors import MeasurementError
 from agentbench_otel.measurement.facts import CallFacts, RunFacts, measure_run
+from agentbench_otel.measurement.timing import to_ms
 from agentbench_otel.records.chat import CallKind
 from agentbench_otel.records.results import (
     FailureKind,
@@ -75,17 +76,17 @@ def _assemble(facts: RunFacts) -> RunResult:
         started_at=_datetime(run.start_ns),
         status=Status(str(attributes[names.STATUS])),
         error=_fault(attributes.get(names.ERROR_KIND), attributes.get(names.ERROR_MESSAGE)),
-        initial_provider_ttft_ms=None if first_chat is None else _ms(first_chat.timing.provider_ttft_ns),
-        token_ttft_ms=None if first_chat is None else _ms(first_chat.timing.token_ttft_ns),
-        visible_ttft_ms=None if turn is None else _ms(turn.visible_ttft_ns),
-        turn_wall_time_ms=None if turn is None else _ms(turn.wall_ns),
-        turn_provider_ms=None if turn is None else _ms(turn.provider_ns),
-        turn_handler_ms=None if turn is None else _ms(turn.handler_ns),
-        harness_ms=None if turn is None else _ms(turn.harness_ns),
-        provider_await_ms=_ms(_sum([call.timing.elapsed_ns for call in facts.calls])),
-        provider_stream_ms=_ms(_sum([call.timing.stream_ns for call in facts.calls])),
-        consumer_ms=_ms(_sum([call.timing.consumer_ns for call in facts.calls])),
-        tool_handler_ms=None if turn is None else _ms(sum(handlers.durations_ns)),
+        initial_provider_ttft_ms=None if first_chat is None else to_ms(first_chat.timing.provider_ttft_ns),
+        token_ttft_ms=None if first_chat is None else to_ms(first_chat.timing.token_ttft_ns),
+        visible_ttft_ms=None if turn is None else to_ms(turn.visible_ttft_ns),
+        turn_wall_time_ms=None if turn is None else to_ms(turn.wall_ns),
+        turn_provider_ms=None if turn is None else to_ms(turn.provider_ns),
+        turn_handler_ms=None if turn is None else to_ms(turn.handler_ns),
+        harness_ms=None if turn is None else to_ms(turn.harness_ns),
+        provider_await_ms=to_ms(_sum([call.timing.elapsed_ns for call in facts.calls])),
+        provider_stream_ms=to_ms(_sum([call.timing.stream_ns for call in facts.calls])),
+        consumer_ms=to_ms(_sum([call.timing.consumer_ns for call in facts.calls])),
+        tool_handler_ms=None if turn is None else to_ms(sum(handlers.durations_ns)),
         prompt_tokens=totals.prompt_tokens,
         completion_tokens=totals.completion_tokens,
         total_tokens=totals.total_tokens,
@@ -99,11 +100,11 @@ def _assemble(facts: RunFacts) -> RunResult:
         tool_event_names=tuple(entry.event_name or "" for entry in _entries(facts, AuditKind.TOOL_EXECUTION)),
         event_sources=tuple(entry.event_source.value for entry in detected if entry.event_source is not None),
         tool_statuses=tuple(result.status.value for result in results),
-        tool_latencies_ms=tuple(round(duration_ns / 1e6, 3) for duration_ns in handlers.durations_ns),
+        tool_latencies_ms=tuple(to_ms(duration_ns) for duration_ns in handlers.durations_ns),
         parallel_events_overlapped=(
             facts.have_handlers_overlapped if must_overlap and facts.has_turn_ended else None
         ),
-        overlap_ms=_ms(handlers.overlap_ns),
+        overlap_ms=to_ms(handlers.overlap_ns),
         max_handler_concurrency=handlers.max_concurrency,
         semantic_failures=tuple(
             SemanticFailure(
@@ -129,19 +130,19 @@ def _call_result(facts: CallFacts) -> ModelCallResult:
         call_index=facts.call.index,
         call_kind=facts.kind,
         first_item_kind=_text(attributes.get(names.FIRST_ITEM_KIND)),
-        provider_ttft_ms=_ms(timing.provider_ttft_ns),
-        token_ttft_ms=_ms(timing.token_ttft_ns),
-        visible_ttft_ms=_ms(timing.visible_ttft_ns),
-        elapsed_ms=round(timing.elapsed_ns / 1e6, 3),
-        stream_ms=_ms(timing.stream_ns),
-        consumer_ms=round(timing.consumer_ns / 1e6, 3),
+        provider_ttft_ms=to_ms(timing.provider_ttft_ns),
+        token_ttft_ms=to_ms(timing.token_ttft_ns),
+        visible_ttft_ms=to_ms(timing.visible_ttft_ns),
+        elapsed_ms=to_ms(timing.elapsed_ns),
+        stream_ms=to_ms(timing.stream_ns),
+        consumer_ms=to_ms(timing.consumer_ns),
         await_count=timing.await_count,
-        max_await_ms=_ms(timing.max_await_ns),
+        max_await_ms=to_ms(timing.max_await_ns),
         chunk_count=timing.chunk_count,
-        max_chunk_gap_ms=_ms(timing.max_chunk_gap_ns),
-        connect_ms=_ms(timing.connect_ns),
-        tls_ms=_ms(timing.tls_ns),
-        first_byte_ms=_ms(timing.first_byte_ns),
+        max_chunk_gap_ms=to_ms(timing.max_chunk_gap_ns),
+        connect_ms=to_ms(timing.connect_ns),
+        tls_ms=to_ms(timing.tls_ns),
+        first_byte_ms=to_ms(timing.first_byte_ns),
         connection_reused=reused if isinstance(reused, bool) else None,
         adaptations=_texts(attributes.get(names.ADAPTATIONS)),
         finish_reason=next(iter(_texts(attributes.get(names.RESPONSE_FINISH_REASONS))), None),
@@ -153,10 +154,6 @@ def _call_result(facts: CallFacts) -> ModelCallResult:
 
 def _entries(facts: RunFacts, kind: AuditKind) -> list[AuditEntry]:
     return [entry for entry in facts.audit if entry.kind is kind]
-
-
-def _ms(time_ns: int | None) -> float | None:
-    return None if time_ns is None else round(time_ns / 1e6, 3)
 
 
 def _sum(times_ns: list[int] | list[int | None]) -> int | None:

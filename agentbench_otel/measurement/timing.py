@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 from agentbench_otel import names
 from agentbench_otel.measurement.intervals import Interval, clip, max_concurrency, overlap_ns, union_ns
@@ -47,6 +48,15 @@ class HandlerTiming:
     """By the order of detection."""
     overlap_ns: int | None
     max_concurrency: int | None
+
+
+@overload
+def to_ms(time_ns: int) -> float: ...
+@overload
+def to_ms(time_ns: int | None) -> float | None: ...
+def to_ms(time_ns: int | None) -> float | None:
+    """Milliseconds with µs resolution, as results carry them; "not measured" stays that."""
+    return None if time_ns is None else round(time_ns / 1e6, 3)
 
 
 def time_call(call: Call) -> CallTiming:

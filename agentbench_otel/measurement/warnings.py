@@ -14,14 +14,18 @@ def collect_warnings(facts: RunFacts, *, is_cache_expected: bool) -> tuple[str, 
     warnings: list[str] = []
     for call in facts.calls:
         label = f"call {call.call.index}"
-        warnings += (f"{label}: {words}" for words in _of_call(call, is_cache_expected=is_cache_expected))
+        warnings += (f"{label}: {words}" for words in call_warnings(call, is_cache_expected=is_cache_expected))
     return tuple(warnings)
 
 
-def _of_call(call: CallFacts, *, is_cache_expected: bool) -> Iterator[str]:
-    yield from _of_usage(call, is_cache_expected=is_cache_expected)
+def call_warnings(call: CallFacts, *, is_cache_expected: bool) -> Iterator[str]:
+    """The warnings of one model call; see `collect_warnings`."""
     timing = call.timing
     attributes = call.call.span.attributes
+    noted = attributes.get(names.CALL_WARNINGS)
+    if isinstance(noted, list | tuple):
+        yield from noted
+    yield from _of_usage(call, is_cache_expected=is_cache_expected)
     if timing.chunk_count == 1 and timing.generated_count > 1:
         yield (
             f"all {timing.generated_count} generated pieces came in one network read; token TTFT and chunk gaps "

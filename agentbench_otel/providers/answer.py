@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.providers.deltas import StreamReader
-from agentbench_otel.providers.error_bodies import read_error, redact, short_words
-from agentbench_otel.providers.sse import EventDecoder
+from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact
+from agentbench_otel.providers.sse import EventDecoder, SseEvent
 from agentbench_otel.providers.transport import ExchangeMarks
 from agentbench_otel.providers.wire import WireNames
-from agentbench_otel.records.chat import Exchange, StreamItem
+from agentbench_otel.records.chat import Exchange, ItemKind, StreamItem
 
 Inbox = asyncio.Queue[StreamItem | Exception | None]
 """Items in their order; an exception ends the stream with it, None without."""
@@ -96,6 +96,7 @@ class Answer:
         error = error or self._plain_body_failure()
         for item in self._reader.end(self.cut):
             self._put(item)
+        self._exchange.warnings += self._reader.warnings
         self.note_exchange()
         failure = error or self._reader.failure
         self._inbox.put_nowait(self._redacted(failure) if isinstance(failure, ProviderError) else failure)
@@ -114,11 +115,14 @@ class Answer:
         if not text:
             return ProviderError(ErrorKind.EMPTY_RESPONSE, "HTTP 200 without any chunk")
         try:
-            error = read_error(json.JSONDecoder().raw_decode(text)[0])
+            value = json.JSONDecoder().raw_decode(text)[0]
         except (ValueError, RecursionError):
-            error = None
+            value = None
+        error = read_body_error(value)
         if error is None:
-            return ProviderError(ErrorKind.NOT_A_STREAM, f"the answer is no event stream: {short_words(text)}")
+            self._take_unstreamed(value)
+            words = read_error_body(text).message  # of an HTML page its title
+            return ProviderError(ErrorKind.NOT_A_STREAM, f"the answer is no event stream: {words}")
         return ProviderError(
             ErrorKind.IN_STREAM_ERROR,
             f"HTTP 200 with an error as its body: {error.message}",
@@ -126,13 +130,22 @@ class Answer:
             param=error.param,
         )
 
+    def _take_unstreamed(self, value: object) -> None:
+        """A whole completion: keep what it says, but no piece of it counts as generated in a stream."""
+        items = StreamReader().read(SseEvent(data=(json.dumps(value),)), self._marks.last_read)
+        for item in items:
+            if item.kind is ItemKind.TEXT:
+                self._exchange.unstreamed_text += item.text
+            elif item.kind in (ItemKind.FINISH, ItemKind.USAGE):
+                self._put(item)
+
     def _redacted(self, error: ProviderError) -> ProviderError:
         """Servers quote the key that they refuse; it goes no further than here."""
         return ProviderError(
             error.kind,
             redact(str(error), self._secrets),
             http_status=error.http_status,
-            code=None if error.code is None else redact(error.code, self._secrets),
+            code=redact(error.code, self._secrets) if isinstance(error.code, str) else error.code,
             param=None if error.param is None else redact(error.param, self._secrets),
             retry_after_s=error.retry_after_s,
         )

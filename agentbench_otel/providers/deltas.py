@@ -13,7 +13,7 @@ from agentbench_otel.providers.error_bodies import ServerError, read_error, shor
 from agentbench_otel.providers.sse import SseEvent
 from agentbench_otel.providers.tool_call_parts import ToolCallParts
 from agentbench_otel.providers.usage import is_nothing, merge_usage
-from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind, StreamItem, TokenUsage
+from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind, StreamItem, TokenUsage, ToolCall
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
@@ -27,6 +27,7 @@ class StreamReader:
         finish_reason: The first reason that followed a generated piece, else the first one at all.
         response_id, response_model: As the server gave them, if it did.
         has_chunks: Whether any chunk has come.
+        warnings: What was odd, once the stream has ended.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class StreamReader:
         self.is_done = False
         self.response_id: str | None = None
         self.response_model: str | None = None
+        self.warnings: list[str] = []
         self._early_reason: str | None = None
         self._final_reason: str | None = None
         self.has_chunks = False
@@ -42,6 +44,7 @@ class StreamReader:
         self._field_reasoning: list[str] = []  # what came in a field of its own, not in think tags
         self._calls = ToolCallParts()
         self._usage = TokenUsage()
+        self._has_usage = False  # a count has come, be it zero
         self._sent_usage: TokenUsage | None = None
         self._arrival_ns = 0
 
@@ -77,6 +80,7 @@ class StreamReader:
         items += [self._item(ItemKind.TOOL_CALL, tool_call=call) for call in calls]
         if self.failure is not None:
             return items
+        self._warn(calls)
         if not self.is_done and self.finish_reason is None:
             where = cut or "the body ended"
             if not self.has_chunks and cut is None:
@@ -85,12 +89,6 @@ class StreamReader:
                 self.failure = ProviderError(
                     ErrorKind.STREAM_TRUNCATED, f"{where} without finish_reason and without [DONE]"
                 )
-        elif unusable := next((call for call in calls if call.arguments is None), None):
-            self.failure = ProviderError(
-                ErrorKind.TOOL_ARGUMENTS_INVALID,
-                f"the arguments of the call {unusable.name!r} are no JSON object "
-                f"(finish_reason {self.finish_reason})",
-            )
         elif any(not call.name for call in calls):
             self.failure = ProviderError(ErrorKind.TOOL_CALL_UNNAMED, "a tool call came without a name")
         elif not self._has_generated:
@@ -99,6 +97,16 @@ class StreamReader:
                 f"the model generated nothing (finish_reason {self.finish_reason})",
             )
         return items
+
+    def _warn(self, calls: list[ToolCall]) -> None:
+        for call in calls:
+            if call.arguments is None:
+                self.warnings.append(
+                    f"the arguments of the tool call {short_words(call.name)!r} are no JSON object "
+                    f"(finish_reason {self.finish_reason})"
+                )
+        if self._has_generated and self._has_usage and is_nothing(self._usage):
+            self.warnings.append("usage was all zero beside real output; it is taken as not reported")
 
     # --- events to JSON ------------------------------------------------------------------------------------
 
@@ -153,6 +161,7 @@ class StreamReader:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index") in (0, None):
                 items += self._read_choice(choice)
+                self._check_choice(choice)
         items += self._read_usage(chunk)
         return items or [self._item(ItemKind.RAW_CHUNK)]
 
@@ -172,6 +181,14 @@ class StreamReader:
                 self._early_reason = self._early_reason or reason
             if is_news:
                 yield self._item(ItemKind.FINISH, finish_reason=self.finish_reason)
+
+    def _check_choice(self, choice: dict[str, Any]) -> None:
+        """Some gateways report the error of a choice on the choice, or by a finish_reason of that name."""
+        error = read_error({"error": choice.get("error")})
+        if error is None and choice.get("finish_reason") == "error":
+            error = ServerError(message="finish_reason error")
+        if error is not None:
+            self._fail(error)
 
     def _read_delta(self, delta: dict[str, Any]) -> Iterator[StreamItem]:
         yield from self._read_content(delta)
@@ -209,6 +226,7 @@ class StreamReader:
 
     def _read_usage(self, chunk: dict[str, Any]) -> Iterator[StreamItem]:
         self._usage = merge_usage(self._usage, chunk)
+        self._has_usage = self._usage != TokenUsage()
         if not is_nothing(self._usage) and self._usage != self._sent_usage:
             self._sent_usage = self._usage
             yield self._item(ItemKind.USAGE, usage=self._usage)

@@ -13,10 +13,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u200b-\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """``code`` as text, whatever type the server gave it; ``param`` names the request parameter it means."""
+    """``code`` is a number or a text, as the server gave it; ``param`` names the request parameter it means."""
 
     message: str
-    code: str | None = None
+    code: str | int | None = None
     param: str | None = None
 
 
@@ -38,42 +38,44 @@ def read_error(payload: Any) -> ServerError | None:
     """The error that a JSON value reports, in any of the known shapes; None when it reports none.
 
     Shapes: ``{error: {message, type, param, code}}``, ``{error: text}``, ``{object: "error", message, …}``,
-    ``{error_code, message}``, ``{success: false, errors: […]}``, ``{error: {code, status, details}}``.
+    ``{error_code, message}``, ``{detail: …}``, ``{success: false, errors: […]}``, ``{error: {code, status,
+    details}}``.
     """
     if not isinstance(payload, dict):
         return None
     error = payload.get("error")
-    if isinstance(error, str) and error:
-        return ServerError(message=short_words(error), code=_code(payload))
     if isinstance(error, dict) and error:
-        return ServerError(
-            message=short_words(_message(error) or _message(payload) or "error without a message"),
-            code=_code(error),
-            param=_text(error.get("param")),
-        )
+        return _server_error(error, _message(error) or _message(payload))
+    if error:
+        return _server_error(payload, _message({"message": error}))
     if payload.get("object") == "error" or "error_code" in payload or "detail" in payload:
-        return ServerError(
-            message=short_words(_message(payload) or "error without a message"),
-            code=_code(payload),
-            param=_text(payload.get("param")) or _location(payload.get("detail")),
-        )
+        return _server_error(payload, _message(payload))
     errors = payload.get("errors")
     if payload.get("success") is False and isinstance(errors, list) and errors:
-        first = errors[0]
-        if isinstance(first, dict):
-            return ServerError(
-                message=short_words(_message(first) or "error without a message"), code=_code(first)
-            )
-        return ServerError(message=short_words(str(first)))
+        first = errors[0] if isinstance(errors[0], dict) else {"message": errors[0]}
+        return _server_error(first, _message(first))
     return None
+
+
+def read_body_error(payload: Any) -> ServerError | None:
+    """As `read_error`, of a whole body: there the error may also stand in a list, or be a filter's verdict
+    inside a completion. In a stream the latter is a note, not an error."""
+    if isinstance(payload, list):
+        return read_body_error(payload[0]) if payload else None
+    error = read_error(payload)
+    choices = payload.get("choices") if isinstance(payload, dict) else None
+    if error is not None or not isinstance(choices, list):
+        return error
+    verdicts = [choice.get("content_filter_results") for choice in choices if isinstance(choice, dict)]
+    return next((found for verdict in verdicts if (found := read_error(verdict)) is not None), None)
 
 
 def read_error_body(text: str) -> ServerError:
     """The error of an HTTP answer other than 200: JSON, an event stream with one error, HTML or plain text."""
     stripped = text.strip().removeprefix("\ufeff").removeprefix("data:").strip()
     try:
-        error = read_error(json.loads(stripped))
-    except ValueError:
+        error = read_body_error(json.JSONDecoder().raw_decode(stripped)[0])
+    except (ValueError, RecursionError):
         error = None
     if error is not None:
         return error
@@ -81,6 +83,14 @@ def read_error_body(text: str) -> ServerError:
         title = _HTML_TITLE.search(stripped)
         return ServerError(message=f"an HTML page: {short_words(title[1])}" if title else "an HTML page")
     return ServerError(message=short_words(stripped))
+
+
+def _server_error(payload: dict[str, Any], message: str) -> ServerError:
+    return ServerError(
+        message=short_words(message or "error without a message"),
+        code=_code(payload),
+        param=_text(payload.get("param")) or _location(payload.get("detail")),
+    )
 
 
 def _message(payload: dict[str, Any]) -> str:
@@ -93,11 +103,13 @@ def _message(payload: dict[str, Any]) -> str:
     return ""
 
 
-def _code(payload: dict[str, Any]) -> str | None:
+def _code(payload: dict[str, Any]) -> str | int | None:
     for key in ("code", "error_code", "status", "type"):
         value = payload.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return short_words(str(value))
+        if type(value) is int:
+            return value
+        if isinstance(value, str) and value:
+            return short_words(value)
     return None
 
 

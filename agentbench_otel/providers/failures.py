@@ -78,7 +78,7 @@ def status_failure(response: httpx.Response, body: str, target: Target) -> Provi
     )
 
 
-def _hint(status: int, message: str, code: str | None, target: Target) -> str:
+def _hint(status: int, message: str, code: str | int | None, target: Target) -> str:
     if 300 <= status < 400:
         return "; redirects are not followed, because they would carry the key elsewhere: correct base_url"
     is_about_model = "model" in f"{code} {message}".lower()

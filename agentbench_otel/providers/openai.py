@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import httpx
 from pydantic import SecretStr
@@ -16,6 +17,7 @@ from agentbench_otel import __version__
 from agentbench_otel.config import Target
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.ports import Clock
+from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.answer import Answer, Inbox
 from agentbench_otel.providers.error_bodies import short_words
 from agentbench_otel.providers.failures import TRANSPORT_ERRORS, status_failure, transport_failure
@@ -29,17 +31,25 @@ RESPONSE_LIMIT_BYTES = 64 << 20
 _ERROR_BODY_LIMIT_BYTES = 64 << 10
 _FINISH_GRACE_S = 5.0  # between finish_reason and the usage chunk; comments do not extend it
 _DRAIN_LIMIT_S = 0.025  # after [DONE]: the end of the body usually comes at once, and keeps the connection
-_DECODED_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+_DECODED_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate", "br"})
 
 
 class OpenAIChatClient:
     """One per run. Calls follow one another; the second may reuse the connection of the first."""
 
     def __init__(
-        self, target: Target, *, api_key: SecretStr | None, tool_names: tuple[str, ...], clock: Clock
+        self,
+        target: Target,
+        *,
+        api_key: SecretStr | None,
+        names: WireNames,
+        profile: EndpointProfile,
+        clock: Clock,
     ) -> None:
+        """``profile``: what is known of the endpoint; all clients of a target share it."""
         self._target = target
-        self._names = WireNames(tool_names)
+        self._names = names
+        self._profile = profile
         key = api_key.get_secret_value() if api_key is not None else ""
         headers = {name: value.get_secret_value() for name, value in target.headers.items()}
         self._secrets = [secret for secret in (key, *headers.values()) if secret]
@@ -97,25 +107,30 @@ class OpenAIChatClient:
             names=self._names,
             secrets=self._secrets,
         )
+        body, exchange.adaptations = self._profile.adapt(request_body(request, self._target.model))
         try:
             try:
-                response = await self._send(request)
+                response = await self._send(body)
                 try:
                     answer.note_exchange(response.status_code)
-                    body = response.aiter_bytes()
-                    await self._read_body(response, body, answer)
+                    data = response.aiter_bytes()
+                    await self._read_body(response, data, answer)
                     answer.end()
-                    await _drain(body)
+                    await _drain(data)
                 finally:
                     await response.aclose()
             except TRANSPORT_ERRORS as error:
                 raise transport_failure(error, self._target, has_read=answer.has_read) from error
+        except ProviderError as error:
+            if parameter := self._profile.learn(error, body):
+                logger.warning("target %s refuses %s; it is adapted from now on", self._target.name, parameter)
+            answer.end(error)
         except Exception as error:  # also a bug of ours must reach the consumer, not vanish in this task
             if answer.has_ended:  # only the drain was left to do
                 logger.warning("target %s: draining an answer failed", self._target.name, exc_info=error)
             answer.end(error)
 
-    async def _send(self, request: ChatRequest) -> httpx.Response:
+    async def _send(self, body: dict[str, Any]) -> httpx.Response:
         limits = self._target.timeouts
         timeout = {
             "connect": limits.connect_s,
@@ -126,7 +141,7 @@ class OpenAIChatClient:
         http_request = self._http.build_request(
             "POST",
             self._url,
-            json=request_body(request, self._target.model),
+            json=body,
             extensions={"timeout": timeout},
         )
         response = await self._http.send(http_request, stream=True)

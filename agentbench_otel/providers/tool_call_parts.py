@@ -98,6 +98,7 @@ def _finish(slot: _Slot, position: int) -> ToolCall:
         name=slot.name,
         raw_arguments=raw,
         arguments=_object(raw),
+        has_local_id=not slot.id,
     )
 
 

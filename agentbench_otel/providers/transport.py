@@ -35,8 +35,11 @@ class ExchangeMarks:
     last_read: int = 0
 
     @property
-    def is_connection_reused(self) -> bool:
-        return self.connect_start == 0
+    def is_connection_reused(self) -> bool | None:
+        """None when there was no connection."""
+        if self.connect_start:
+            return False if self.connect_end else None
+        return True if self.send_start else None
 
     def phases(self) -> list[Phase]:
         """The phases that have ended, in their order. ``send`` ends with the request's last byte;

@@ -33,6 +33,8 @@ class ToolCall:
     name: str
     raw_arguments: str
     arguments: Mapping[str, Any] | None
+    has_local_id: bool = False
+    """The server gave none; ``id`` was made here, for the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +132,7 @@ class Exchange:
     response_model: str | None = None
     adaptations: list[str] = field(default_factory=list)
     """Changes to the request that this endpoint made necessary, in words."""
+    unstreamed_text: str = ""
+    """The text of a whole completion that came where a stream was asked for; it has no timing."""
+    warnings: list[str] = field(default_factory=list)
+    """What was odd about the answer though it did not fail."""

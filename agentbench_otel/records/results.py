@@ -5,7 +5,7 @@ Times are float milliseconds with µs resolution.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -183,3 +183,70 @@ class CycleReport(_Document):
     finished_at: datetime
     summary: Summary
     runs: tuple[RunResult, ...]
+
+
+class ProbeToolCall(_Document):
+    """``id`` and ``name`` as the server sent them; ``arguments`` None when they are no JSON object."""
+
+    id: str | None
+    name: str
+    arguments: dict[str, Any] | None
+    raw_arguments: str
+
+
+class ProbeError(_Document):
+    kind: str
+    message: str
+    status: int | None
+    code: str | int | None
+    param: str | None
+    retry_after_s: float | None
+    retryable: bool
+
+
+class ProbeRead(_Document):
+    """The items that arrived with one socket read, ``at_ms`` after the start of the call."""
+
+    at_ms: float
+    items: tuple[str, ...]
+
+
+class ProbePhase(_Document):
+    name: str
+    from_ms: float
+    to_ms: float
+
+
+class ProbeResult(_Document):
+    """One raw model call: everything that was received, and when. Times as in `ModelCallResult`."""
+
+    schema_version: Literal[1] = 1
+    base_url: str
+    model: str
+    visible_text: str
+    reasoning_text: str
+    refusal_text: str
+    first_item: Literal["reasoning", "text", "tool_call", "refusal"] | None
+    """The kind of the first generated piece."""
+    finish_reason: str | None
+    tool_calls: tuple[ProbeToolCall, ...]
+    usage: TokenUsage | None
+    error: ProbeError | None
+    provider_ttft_ms: float | None
+    token_ttft_ms: float | None
+    visible_ttft_ms: float | None
+    elapsed_ms: float
+    stream_ms: float | None
+    connect_ms: float | None
+    tls_ms: float | None
+    first_byte_ms: float | None
+    chunk_count: int
+    max_chunk_gap_ms: float | None
+    connection_reused: bool | None
+    http_status: int | None
+    response_id: str | None
+    response_model: str | None
+    adaptations: tuple[str, ...]
+    warnings: tuple[str, ...]
+    phases: tuple[ProbePhase, ...]
+    reads: tuple[ProbeRead, ...]

@@ -31,6 +31,15 @@ def ms(value: float | None) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.1f}"
 
 
+def ms_unit(value: float | None) -> str:
+    return "n/a" if value is None else f"{ms(value)} ms"
+
+
+def printable(text: str) -> str:
+    """What a server said, fit for a terminal: control characters are escaped, not obeyed."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def count(value: int | None) -> str:
     return "n/a" if value is None else str(value)
 
@@ -64,9 +73,9 @@ def run_label(run: RunResult) -> str:
 def problems(run: RunResult) -> Iterator[str]:
     """Why the run failed, one sentence each; none for a run that passed."""
     if run.error is not None:
-        yield f"{run.error.kind}: {run.error.message}"
+        yield printable(f"{run.error.kind}: {run.error.message}")
     for failure in run.semantic_failures:
-        yield f"{failure.kind.value}: {failure.message}"
+        yield printable(f"{failure.kind.value}: {failure.message}")
 
 
 def summary(report: CycleReport) -> str:

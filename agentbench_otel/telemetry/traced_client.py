@@ -128,6 +128,7 @@ def _response_attributes(
         names.RESPONSE_MODEL: exchange.response_model,
         names.RESPONSE_FINISH_REASONS: None if finish_reason is None else (finish_reason,),
         names.ADAPTATIONS: tuple(exchange.adaptations) or None,
+        names.CALL_WARNINGS: tuple(exchange.warnings) or None,
     }
     _, _, first_arrival_ns, first_kind = moments.awaits[0] if moments.awaits else (0, 0, 0, None)
     if first_arrival_ns and first_kind is not None:

@@ -186,7 +186,7 @@ def test_a_gzip_stream_is_decoded_though_identity_was_asked_for() -> None:
 
 
 def test_an_encoding_that_cannot_be_decoded_is_an_error_and_never_garbage() -> None:
-    with RawServer(http_answer(b"\x0b\x02\x80", headers="content-encoding: br\r\n")) as server:
+    with RawServer(http_answer(b"\x28\xb5\x2f\xfd", headers="content-encoding: zstd\r\n")) as server:
         streamed = streamed_from(server.base_url)
     assert failure_of(streamed)[0] == "not_a_stream"
     assert streamed.items == []

@@ -12,7 +12,9 @@ from agentbench_otel.cases import CALENDAR, SEARCH, TERMINATE, VOLUME
 from agentbench_otel.config import Target
 from agentbench_otel.errors import RunError
 from agentbench_otel.ports import ChatClient, Clock
+from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.openai import OpenAIChatClient
+from agentbench_otel.providers.wire import WireNames
 from agentbench_otel.records.chat import (
     ChatMessage,
     ChatRequest,
@@ -63,12 +65,18 @@ def target(base_url: str, **settings: Any) -> Target:
 
 
 def openai_client(
-    base_url: str, *, api_key: str | None = None, clock: Clock | None = None, **settings: Any
+    base_url: str,
+    *,
+    api_key: str | None = None,
+    clock: Clock | None = None,
+    profile: EndpointProfile | None = None,
+    **settings: Any,
 ) -> OpenAIChatClient:
     return OpenAIChatClient(
         target(base_url, **settings),
         api_key=None if api_key is None else SecretStr(api_key),
-        tool_names=ALL_TOOLS,
+        names=WireNames(ALL_TOOLS),
+        profile=profile or EndpointProfile(),
         clock=clock or AnchoredClock(),
     )
 
