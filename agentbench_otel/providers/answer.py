@@ -8,8 +8,8 @@ from dataclasses import replace
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.providers.deltas import StreamReader
 from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact
+from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.sse import EventDecoder, SseEvent
-from agentbench_otel.providers.transport import ExchangeMarks
 from agentbench_otel.providers.wire import WireNames
 from agentbench_otel.records.chat import Exchange, ItemKind, StreamItem
 

@@ -45,7 +45,6 @@ class StreamReader:
         self._calls = ToolCallParts()
         self._usage = TokenUsage()
         self._has_usage = False  # a count has come, be it zero
-        self._sent_usage: TokenUsage | None = None
         self._arrival_ns = 0
 
     @property
@@ -184,11 +183,10 @@ class StreamReader:
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
         """Some gateways report the error of a choice on the choice, or by a finish_reason of that name."""
-        error = read_error({"error": choice.get("error")})
-        if error is None and choice.get("finish_reason") == "error":
-            error = ServerError(message="finish_reason error")
-        if error is not None:
-            self._fail(error)
+        if choice.get("error"):
+            self._fail(read_error(choice) or ServerError(message="error without a message"))
+        elif choice.get("finish_reason") == "error":
+            self._fail(ServerError(message="finish_reason error"))
 
     def _read_delta(self, delta: dict[str, Any]) -> Iterator[StreamItem]:
         yield from self._read_content(delta)
@@ -225,10 +223,12 @@ class StreamReader:
         return self._item(ItemKind.REASONING if is_reasoning else ItemKind.TEXT, text=text)
 
     def _read_usage(self, chunk: dict[str, Any]) -> Iterator[StreamItem]:
-        self._usage = merge_usage(self._usage, chunk)
+        usage = merge_usage(self._usage, chunk)
+        if usage == self._usage:
+            return
+        self._usage = usage
         self._has_usage = self._usage != TokenUsage()
-        if not is_nothing(self._usage) and self._usage != self._sent_usage:
-            self._sent_usage = self._usage
+        if not is_nothing(usage):
             yield self._item(ItemKind.USAGE, usage=self._usage)
 
     def _item(self, kind: ItemKind, *, text: str = "", **fields: Any) -> StreamItem:

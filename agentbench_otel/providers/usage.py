@@ -12,10 +12,11 @@ def merge_usage(known: TokenUsage, chunk: Mapping[str, Any]) -> TokenUsage:
 
     Several places may hold usage; the first that has a field wins within one chunk.
     """
-    latest = TokenUsage()
+    latest: TokenUsage | None = None
     for usage in _places(chunk):
-        latest = _overlay(_read(usage), latest)
-    return _overlay(known, latest)
+        told = _read(usage)
+        latest = told if latest is None else _overlay(told, latest)
+    return known if latest is None else _overlay(known, latest)
 
 
 def is_nothing(usage: TokenUsage) -> bool:
