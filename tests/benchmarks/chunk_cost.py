@@ -1,4 +1,4 @@
-"""CPU per chunk of the whole path, socket → item: ``python -m tests.benchmarks.chunk_cost``. Prints, asserts nothing.
+"""CPU per chunk from the socket to the item: ``python -m tests.benchmarks.chunk_cost``. Prints, asserts nothing.
 
 A server in a process of its own writes 1,000 chunks, 1 ms apart. Two clients, each in a process of its own, read
 them in turn: ours, and the bare loop that people write, httpx's ``aiter_raw`` with ``json.loads``. What a client
@@ -72,7 +72,7 @@ async def ttft_shift_ms(server: ScheduleServer) -> list[float]:
 
     async def one() -> int:
         client = openai_client(server.base_url, model=model, clock=time.perf_counter_ns)
-            arrivals = [
+        arrivals = [
             item.arrival_ns async for item in client.stream_chat(HELLO, Exchange()) if item.kind is ItemKind.TEXT
         ]
         await client.aclose()
