@@ -6,11 +6,7 @@ from typing import Any
 from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind, StreamItem
 from agentbench_otel.records.results import ProbeResult
 
-_FRAMES = {
-    "first_item_frame": "the first generated piece",
-    "first_visible_frame": "the first visible text",
-    "last_item_frame": "the last generated piece",
-}
+FRAME_KEYS = {"first_item_frame", "first_visible_frame", "last_item_frame", "end_frame"}
 
 
 def differences(expect: Mapping[str, Any], result: ProbeResult) -> list[str]:
@@ -59,17 +55,18 @@ def _call_differences(expected: Sequence[Mapping[str, Any]], result: ProbeResult
     ]
 
 
-def frame_differences(expect: Mapping[str, Any], items: Sequence[StreamItem]) -> list[str]:
-    """As `differences`, where the arrival of an item is the number of its frame."""
-    generated = [item.arrival_ns for item in items if item.kind in GENERATED_KINDS]
-    visible = [item.arrival_ns for item in items if item.kind is ItemKind.TEXT and item.text.strip()]
+def frame_differences(
+    expect: Mapping[str, Any], framed: Sequence[tuple[StreamItem, int]], *, end_frame: int | None
+) -> list[str]:
+    """As `differences`, for the frames (from 0) with which the items came and the stream was over."""
+    generated = [frame for item, frame in framed if item.kind in GENERATED_KINDS]
+    visible = [frame for item, frame in framed if item.kind is ItemKind.TEXT and item.text.strip()]
     found = {
         "first_item_frame": generated[0] if generated else None,
         "first_visible_frame": visible[0] if visible else None,
         "last_item_frame": generated[-1] if generated else None,
+        "end_frame": end_frame,
     }
     return [
-        f"{_FRAMES[key]}: frame {expect[key]}, got {found[key]}"
-        for key in _FRAMES
-        if key in expect and expect[key] != found[key]
+        f"{key}: {expect[key]}, got {found[key]}" for key in found if key in expect and expect[key] != found[key]
     ]
