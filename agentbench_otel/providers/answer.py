@@ -8,6 +8,7 @@ from dataclasses import replace
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.providers.deltas import StreamReader
 from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact
+from agentbench_otel.providers.json_text import load_json_prefix
 from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.sse import EventDecoder, SseEvent
 from agentbench_otel.providers.wire import WireNames
@@ -115,8 +116,8 @@ class Answer:
         if not text:
             return ProviderError(ErrorKind.EMPTY_RESPONSE, "HTTP 200 without any chunk")
         try:
-            value = json.JSONDecoder().raw_decode(text)[0]
-        except (ValueError, RecursionError):
+            value = load_json_prefix(text)
+        except ValueError:
             value = None
         error = read_body_error(value)
         if error is None:

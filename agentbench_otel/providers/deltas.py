@@ -10,6 +10,7 @@ from typing import Any
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.providers.content_channels import ThinkTags
 from agentbench_otel.providers.error_bodies import ServerError, read_error, short_words
+from agentbench_otel.providers.json_text import load_json
 from agentbench_otel.providers.sse import SseEvent
 from agentbench_otel.providers.tool_call_parts import ToolCallParts
 from agentbench_otel.providers.usage import is_nothing, merge_usage
@@ -112,13 +113,13 @@ class StreamReader:
     def _payloads(self, event: SseEvent) -> list[Any]:
         """One JSON value, or one per data line where only that makes sense."""
         try:
-            return [json.loads("\n".join(event.data))]
-        except (ValueError, RecursionError):
+            return [load_json("\n".join(event.data))]
+        except ValueError:
             pass
         try:
             if len(event.data) > 1:
-                return [json.loads(line) for line in event.data]
-        except (ValueError, RecursionError):
+                return [load_json(line) for line in event.data]
+        except ValueError:
             pass
         if event.is_cut:
             return []  # the body ended inside an event: that is a truncated stream, not bad JSON
@@ -234,7 +235,7 @@ class StreamReader:
     def _item(self, kind: ItemKind, *, text: str = "", **fields: Any) -> StreamItem:
         if kind in GENERATED_KINDS:
             self._has_generated = True
-        return StreamItem(kind=kind, arrival_ns=self._arrival_ns, text=_storable(text), **fields)
+        return StreamItem(kind=kind, arrival_ns=self._arrival_ns, text=text, **fields)
 
 
 def _content_parts(parts: list[Any]) -> Iterator[tuple[bool, str]]:
@@ -254,8 +255,3 @@ def _content_parts(parts: list[Any]) -> Iterator[tuple[bool, str]]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _storable(text: str) -> str:
-    """Lone surrogates can be neither logged nor sent back; U+FFFD stands for them."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from agentbench_otel.providers.json_text import load_json_prefix
+
 _WORDS_LIMIT = 300
 _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u200b-\u200f\u202a-\u202e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class ServerError:
 
 def short_words(text: str) -> str:
     """One printable line of at most 300 characters."""
-    words = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    words = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return words if len(words) <= _WORDS_LIMIT else words[: _WORDS_LIMIT - 1] + "…"
 
 
@@ -74,8 +75,8 @@ def read_error_body(text: str) -> ServerError:
     """The error of an HTTP answer other than 200: JSON, an event stream with one error, HTML or plain text."""
     stripped = text.strip().removeprefix("\ufeff").removeprefix("data:").strip()
     try:
-        error = read_body_error(json.JSONDecoder().raw_decode(stripped)[0])
-    except (ValueError, RecursionError):
+        error = read_body_error(load_json_prefix(stripped))
+    except ValueError:
         error = None
     if error is not None:
         return error

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agentbench_otel.providers.json_text import load_json
 from agentbench_otel.records.chat import ToolCall
 
 
@@ -110,14 +111,10 @@ def local_call_id(position: int) -> str:
 def _object(text: str) -> dict[str, Any] | None:
     """Strictly parsed: a lenient parser would repair cut arguments into plausible wrong ones."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        value = load_json(text, is_strict=True)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _text(value: Any) -> str:
