@@ -59,6 +59,7 @@ ITERATION = "agentbench.iteration"
 MOCK = "agentbench.mock"
 WARMUP = "agentbench.warmup"
 STATUS = "agentbench.status"
+SPAN_COUNT = "agentbench.span.count"  # of the whole run, the run span included
 ERROR_KIND = "agentbench.error"
 ERROR_MESSAGE = "agentbench.error.message"
 FAILURE_KIND = "agentbench.failure.kind"

@@ -26,7 +26,7 @@ from agentbench_otel.records.scenario import Case, CaseId, Mode
 from agentbench_otel.records.spans import AttributeValue, SpanRecord
 from agentbench_otel.records.turn import MessageType, OutputMessage
 from agentbench_otel.telemetry.clock import AnchoredClock
-from agentbench_otel.telemetry.recorder import OpenSpan, Recorder
+from agentbench_otel.telemetry.recorder import OpenSpan, Recorder, error_words
 from agentbench_otel.telemetry.traced_client import TracedChatClient
 
 MAX_PARALLEL_EVENTS = 2
@@ -66,6 +66,14 @@ class _Attempt:
     result: RunResult
     spans: Sequence[SpanRecord]
     cancellation: asyncio.CancelledError | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ending:
+    """How a turn ended: without a fault, with one, or cancelled (which is a fault too)."""
+
+    fault: RunFault | None = None
+    cancellation: asyncio.CancelledError | None = None
 
 
 class Runner:
@@ -116,25 +124,24 @@ class Runner:
         recorder = Recorder(self._clock_factory())
         run_span = recorder.start_run(case.case_id.value, self._attributes(plan))
         output: asyncio.Queue[OutputMessage] = asyncio.Queue()
-        cancellation: asyncio.CancelledError | None = None
-        try:
-            fault = await self._run_turn(plan, case, recorder, output)
-        except asyncio.CancelledError as error:
-            cancellation = error
-            fault = RunFault(kind=ErrorKind.ABORTED, message="the run was aborted before it ended")
+        ending = await self._run_turn(plan, case, recorder, output)
         end_ns = recorder.clock()
 
+        run_span.attributes[names.SPAN_COUNT] = len(recorder.spans()) + 1
         spans = chain(recorder.spans(), [run_span.record(end_ns)])
-        self._judge(case, plan, measure_run(spans), _drain(output), fault, run_span)
+        self._judge(case, plan, measure_run(spans), _drain(output), ending.fault, run_span)
         run_span.end(end_ns)
-        return _Attempt(result=assemble(recorder.spans()), spans=recorder.spans(), cancellation=cancellation)
+        return _Attempt(
+            result=assemble(recorder.spans()), spans=recorder.spans(), cancellation=ending.cancellation
+        )
 
     async def _run_turn(
         self, plan: RunPlan, case: Case, recorder: Recorder, output: asyncio.Queue[OutputMessage]
-    ) -> RunFault | None:
-        """The turn with its client around it; what went wrong becomes a fault, a cancellation is raised."""
+    ) -> "_Ending":
+        """The turn with its client around it; whatever went wrong becomes a fault."""
         client: ChatClient | None = None
-        fault: RunFault | None = None
+        ending = _Ending()
+        deadline = asyncio.timeout(self._benchmark.run_deadline_s)
         try:
             client = self._client_factory(plan, recorder.clock)
             runtime = AgentRuntime(
@@ -144,17 +151,18 @@ class Runner:
                 recorder=recorder,
                 output=output,
             )
-            async with asyncio.timeout(self._benchmark.run_deadline_s) as deadline:
+            async with deadline:
                 await runtime.run_turn(self._turn_request(plan, case))
-        except TimeoutError as error:
-            fault = self._deadline_fault() if deadline.expired() else _internal_fault(plan, error)
+        except asyncio.CancelledError as error:
+            ending.cancellation = error
+            ending.fault = RunFault(kind=ErrorKind.ABORTED, message="the run was aborted before it ended")
         except RunError as error:
-            fault = RunFault(kind=error.kind, message=str(error))
+            ending.fault = RunFault(kind=error.kind, message=str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours fails this run; the next one starts
-            fault = _internal_fault(plan, error)
-        finally:
-            close_words = await _close(client)
-        return _with_close_failure(fault, close_words)
+            is_late = isinstance(error, TimeoutError) and deadline.expired()
+            ending.fault = self._deadline_fault() if is_late else _internal_fault(plan, error)
+        ending.fault = _with_close_failure(ending.fault, await _close(client))
+        return ending
 
     def _traced(self, client: ChatClient, plan: RunPlan, recorder: Recorder) -> TracedChatClient:
         attributes: dict[str, AttributeValue] = {names.PROVIDER_NAME: "mock"}
@@ -250,13 +258,13 @@ async def _close(client: ChatClient | None) -> str | None:
     """Close the client; what went wrong in words, None when nothing did."""
     if client is None:
         return None
+    limit = asyncio.timeout(CLOSE_LIMIT_S)
     try:
-        async with asyncio.timeout(CLOSE_LIMIT_S):
+        async with limit:
             await client.aclose()
-    except TimeoutError:
-        return f"close failed: not closed within {CLOSE_LIMIT_S:g} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to this run
-        return f"close failed: {error or type(error).__qualname__}"
+        is_late = isinstance(error, TimeoutError) and limit.expired()
+        return f"close failed: {f'not closed within {CLOSE_LIMIT_S:g} s' if is_late else error_words(error)}"
     return None
 
 

@@ -5,7 +5,6 @@ measurement compares the two.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from agentbench_otel.agent.prompts import AnsweredEvent, fallback_messages, foll
 from agentbench_otel.agent.text_events import EventMarkup, TextEventDecoder, TextPiece, VisibleText
 from agentbench_otel.agent.tools import FollowUp, Tool, ToolRegistry
 from agentbench_otel.errors import InvalidArgumentsError, ProviderError, RunError
+from agentbench_otel.json_text import load_json
 from agentbench_otel.measurement.audit import audit_attributes
 from agentbench_otel.ports import ChatClient, HandlerExecutor
 from agentbench_otel.records.chat import (
@@ -323,7 +323,7 @@ def _answered(answer: _Answer, outcomes: Sequence[_Outcome]) -> list[AnsweredEve
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = load_json(text, is_strict=True)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

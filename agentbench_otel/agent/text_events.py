@@ -58,14 +58,17 @@ class TextEventDecoder:
     def feed(self, text: str) -> list[TextPiece]:
         pieces: list[TextPiece] = []
         visible: list[str] = []
-        rest = self._held + text
+        text = self._held + text
         self._held = ""
-        while rest:
+        position = 0
+        while position < len(text):
             if self._place is _Place.TEXT:
-                shown, rest = self._read_text(rest)
-                visible.append(shown)
+                position = self._read_text(text, position, visible)
                 continue
-            event, rest = self._read_tag(rest) if self._place is _Place.TAG else self._read_body(rest)
+            if self._place is _Place.TAG:
+                event, position = self._read_tag(text, position)
+            else:
+                event, position = self._read_body(text, position)
             if event is not None:
                 pieces += _visible(visible)
                 visible.clear()
@@ -84,50 +87,57 @@ class TextEventDecoder:
         self._parts.clear()
         return [UnterminatedMarkup(name)]
 
-    def _read_text(self, rest: str) -> tuple[str, str]:
-        """The visible text up to the next piece of markup, and what is left to read."""
-        position = rest.find("<")
+    def _read_text(self, text: str, start: int, visible: list[str]) -> int:
+        """Take the text up to the next piece of markup; returns where to read on."""
+        position = text.find("<", start)
         if position < 0:
-            return rest, ""
-        shown, rest = rest[:position], rest[position:]
-        if rest.startswith(_CLOSE):  # without an event that it could close
-            return shown, rest[len(_CLOSE) :]
-        if rest.startswith(_OPEN) and len(rest) > len(_OPEN):
-            if rest[len(_OPEN)] in " \t\r\n>/":
+            visible.append(text[start:])
+            return len(text)
+        visible.append(text[start:position])
+        if text.startswith(_CLOSE, position):  # without an event that it could close
+            return position + len(_CLOSE)
+        after_open = position + len(_OPEN)
+        if text.startswith(_OPEN, position) and after_open < len(text):
+            if text[after_open] in " \t\r\n>/":
                 self._place = _Place.TAG
-                return shown, rest[len(_OPEN) :]
-            return shown + _OPEN, rest[len(_OPEN) :]
-        if _OPEN.startswith(rest) or _CLOSE.startswith(rest):
+            else:
+                visible.append(_OPEN)
+            return after_open
+        rest = text[position : position + len(_CLOSE)]
+        if position + len(rest) == len(text) and (_OPEN.startswith(rest) or _CLOSE.startswith(rest)):
             self._held = rest
-            return shown, ""
-        return shown + "<", rest[1:]
+            return len(text)
+        visible.append("<")
+        return position + 1
 
-    def _read_tag(self, rest: str) -> tuple[EventMarkup | None, str]:
-        inside, end, rest = rest.partition(">")
-        self._parts.append(inside)
-        if not end:
-            return None, ""
+    def _read_tag(self, text: str, start: int) -> tuple[EventMarkup | None, int]:
+        end = text.find(">", start)
+        if end < 0:
+            self._parts.append(text[start:])
+            return None, len(text)
+        self._parts.append(text[start:end])
         tag = "".join(self._parts)
         self._parts.clear()
         self._name = _tag_name(tag)
         if tag.rstrip().endswith("/"):
             self._place = _Place.TEXT
-            return EventMarkup(self._name, ""), rest
+            return EventMarkup(self._name, ""), end + 1
         self._place = _Place.BODY
-        return None, rest
+        return None, end + 1
 
-    def _read_body(self, rest: str) -> tuple[EventMarkup | None, str]:
-        inside, end, after = rest.partition(_CLOSE)
-        if not end:
-            shown_length = len(rest) - held_back_length(_CLOSE, rest)
-            self._parts.append(rest[:shown_length])
-            self._held = rest[shown_length:]
-            return None, ""
-        self._parts.append(inside)
+    def _read_body(self, text: str, start: int) -> tuple[EventMarkup | None, int]:
+        end = text.find(_CLOSE, start)
+        if end < 0:
+            rest = text[start:]
+            kept_length = len(rest) - held_back_length(_CLOSE, rest)
+            self._parts.append(rest[:kept_length])
+            self._held = rest[kept_length:]
+            return None, len(text)
+        self._parts.append(text[start:end])
         body = "".join(self._parts).strip()
         self._parts.clear()
         self._place = _Place.TEXT
-        return EventMarkup(self._name, body), after
+        return EventMarkup(self._name, body), end + len(_CLOSE)
 
 
 def _visible(texts: list[str]) -> Iterator[VisibleText]:

@@ -1,6 +1,7 @@
 """The four tools: how a model is told of them, how arguments are validated, what follows their execution."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from agentbench_otel.errors import InvalidArgumentsError
 from agentbench_otel.ports import ToolHandler
 from agentbench_otel.records.chat import ToolSpec
 
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 _SCHEMA_WORDS = (
     "type",
     "description",
@@ -59,12 +61,13 @@ class VolumeArguments(_Arguments):
 
 
 def _rfc3339(value: str) -> str:
+    """Python reads more of ISO 8601 than RFC 3339 allows, so the shape is checked too."""
     try:
-        moment = datetime.fromisoformat(value)
+        datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("not an RFC 3339 time") from None
-    if moment.tzinfo is None or "T" not in value.upper():
-        raise ValueError("an RFC 3339 time has a T and an offset")
+    if not _RFC_3339.fullmatch(value):
+        raise ValueError("an RFC 3339 time has a T and an offset, and seconds")
     return value
 
 

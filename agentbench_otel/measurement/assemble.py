@@ -41,7 +41,7 @@ def assemble_facts(facts: RunFacts) -> RunResult:
     """As `assemble`, where the spans have been measured already."""
     try:
         return _assemble(facts)
-    except (ValueError, KeyError) as error:  # pydantic's ValidationError is a ValueError
+    except (ValueError, KeyError, OverflowError, OSError) as error:  # a ValidationError is a ValueError
         detail = _first_problem(error) if isinstance(error, ValidationError) else str(error)
         raise MeasurementError(f"the run span can't be read: {detail}") from error
 

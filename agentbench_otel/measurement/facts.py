@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agentbench_otel import names
+from agentbench_otel.errors import MeasurementError
 from agentbench_otel.measurement.audit import read_audit
 from agentbench_otel.measurement.timing import (
     CallTiming,
@@ -67,7 +68,7 @@ def measure_run(spans: Iterable[SpanRecord]) -> RunFacts:
     calls = tuple(
         CallFacts(
             call=call,
-            kind=CallKind(str(call.span.attributes.get(names.CALL_KIND))),
+            kind=_kind_of(call),
             timing=time_call(call),
             usage=usage_of(call),
         )
@@ -81,3 +82,11 @@ def measure_run(spans: Iterable[SpanRecord]) -> RunFacts:
         tokens=total_usage([call.usage for call in calls]),
         audit=read_audit(tree),
     )
+
+
+def _kind_of(call: Call) -> CallKind:
+    kind = call.span.attributes.get(names.CALL_KIND)
+    try:
+        return CallKind(str(kind))
+    except ValueError:
+        raise MeasurementError(f"call {call.index} has the unknown kind {kind!r}") from None

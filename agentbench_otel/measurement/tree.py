@@ -76,6 +76,11 @@ def read_run(spans: Iterable[SpanRecord]) -> RunTree:
         found.add(span)
     if len(found.runs) != 1:
         raise MeasurementError(f"expected one {names.RUN_SPAN} span, found {len(found.runs)}")
+    told_count = found.runs[0].attributes.get(names.SPAN_COUNT)
+    if told_count is not None and told_count != found.count:
+        raise MeasurementError(
+            f"the run says it has {told_count} spans, but {found.count} are there: the spans are incomplete"
+        )
     if len(found.turns) > 1:
         raise MeasurementError(f"expected at most one {names.TURN_SPAN} span, found {len(found.turns)}")
     return RunTree(
@@ -90,6 +95,7 @@ def read_run(spans: Iterable[SpanRecord]) -> RunTree:
 class _Sorted:
     """Spans by what they are; children wait for their calls, which may come later."""
 
+    count: int = 0
     runs: list[SpanRecord] = field(default_factory=list)
     turns: list[SpanRecord] = field(default_factory=list)
     handlers: list[SpanRecord] = field(default_factory=list)
@@ -98,6 +104,7 @@ class _Sorted:
     phases: list[SpanRecord] = field(default_factory=list)
 
     def add(self, span: SpanRecord) -> None:
+        self.count += 1
         if span.name == names.AWAIT_SPAN:
             self.awaits.append((span.parent_span_id, _read_await(span)))
         elif is_span(span, names.RUN_SPAN):

@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import overload
 
 from agentbench_otel.errors import ErrorKind, ProviderError
+from agentbench_otel.json_text import load_json_prefix
 from agentbench_otel.providers.deltas import StreamReader
 from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact
-from agentbench_otel.providers.json_text import load_json_prefix
 from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.sse import EventDecoder, SseEvent
 from agentbench_otel.providers.wire import WireNames
@@ -36,7 +37,7 @@ class Answer:
         secrets: Sequence[str],
     ) -> None:
         self._decoder = EventDecoder()
-        self._reader = StreamReader()
+        self._reader = StreamReader(secrets)
         self._marks = marks
         self._exchange = exchange
         self._inbox = inbox
@@ -71,8 +72,8 @@ class Answer:
             self._exchange.http_status = http_status
         self._exchange.phases[:] = self._marks.phases()
         self._exchange.is_connection_reused = self._marks.is_connection_reused
-        self._exchange.response_id = self._reader.response_id
-        self._exchange.response_model = self._reader.response_model
+        self._exchange.response_id = self._clean(self._reader.response_id)
+        self._exchange.response_model = self._clean(self._reader.response_model)
 
     def take(self, data: bytes) -> bool:
         """Hand over the items of one read; whether there were any."""
@@ -103,10 +104,21 @@ class Answer:
         self._inbox.put_nowait(self._redacted(failure) if isinstance(failure, ProviderError) else failure)
 
     def _put(self, item: StreamItem) -> None:
-        if item.tool_call is not None:
-            call = replace(item.tool_call, name=self._names.to_domain(item.tool_call.name))
-            item = replace(item, tool_call=call)
+        call = item.tool_call
+        if call is not None:
+            name = self._names.to_domain(call.name)
+            item = replace(item, tool_call=replace(call, id=self._clean(call.id), name=self._clean(name)))
+        if item.finish_reason is not None:
+            item = replace(item, finish_reason=self._clean(item.finish_reason))
         self._inbox.put_nowait(item)
+
+    @overload
+    def _clean(self, text: str) -> str: ...
+    @overload
+    def _clean(self, text: str | None) -> str | None: ...
+    def _clean(self, text: str | None) -> str | None:
+        """What goes on spans is redacted: a server may send the key back in any field."""
+        return None if text is None else redact(text, self._secrets)
 
     def _plain_body_failure(self) -> ProviderError | None:
         """What is wrong with a body at status 200 that holds no chunk; None where the reader knows it."""
@@ -122,11 +134,11 @@ class Answer:
         error = read_body_error(value)
         if error is None:
             self._take_unstreamed(value)
-            words = read_error_body(text).message  # of an HTML page its title
+            words = read_error_body(text).words(self._secrets)  # of an HTML page its title
             return ProviderError(ErrorKind.NOT_A_STREAM, f"the answer is no event stream: {words}")
         return ProviderError(
             ErrorKind.IN_STREAM_ERROR,
-            f"HTTP 200 with an error as its body: {error.message}",
+            f"HTTP 200 with an error as its body: {error.words(self._secrets)}",
             code=error.code,
             param=error.param,
         )
@@ -141,12 +153,11 @@ class Answer:
                 self._put(item)
 
     def _redacted(self, error: ProviderError) -> ProviderError:
-        """Servers quote the key that they refuse; it goes no further than here."""
         return ProviderError(
             error.kind,
             redact(str(error), self._secrets),
             http_status=error.http_status,
-            code=redact(error.code, self._secrets) if isinstance(error.code, str) else error.code,
-            param=None if error.param is None else redact(error.param, self._secrets),
+            code=self._clean(error.code) if isinstance(error.code, str) else error.code,
+            param=self._clean(error.param),
             retry_after_s=error.retry_after_s,
         )

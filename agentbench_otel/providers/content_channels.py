@@ -28,11 +28,8 @@ class ThinkTags:
     def __init__(self) -> None:
         self._place = _Place.START
         self._held = ""
-
-    @property
-    def has_opened(self) -> bool:
+        self.has_opened = False
         """Whether the answer began with a think tag."""
-        return self._place is _Place.THINKING
 
     def feed(self, text: str) -> list[ContentPiece]:
         rest = self._held + text
@@ -48,6 +45,7 @@ class ThinkTags:
                 return pieces
             if rest.startswith(_OPEN):
                 self._place = _Place.THINKING
+                self.has_opened = True
                 rest = rest[len(_OPEN) :]
             elif _OPEN.startswith(rest):
                 self._held = rest

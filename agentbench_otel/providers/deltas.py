@@ -4,13 +4,13 @@ Pure: no clock and no I/O; the arrival of an event is given with it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentbench_otel.errors import ErrorKind, ProviderError
+from agentbench_otel.json_text import load_json
 from agentbench_otel.providers.content_channels import ThinkTags
 from agentbench_otel.providers.error_bodies import ServerError, read_error, short_words
-from agentbench_otel.providers.json_text import load_json
 from agentbench_otel.providers.sse import SseEvent
 from agentbench_otel.providers.tool_call_parts import ToolCallParts
 from agentbench_otel.providers.usage import is_nothing, merge_usage
@@ -31,7 +31,9 @@ class StreamReader:
         warnings: What was odd, once the stream has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        """``secrets`` never stand in a failure or a warning, also where the server quotes them."""
+        self._secrets = secrets
         self.failure: ProviderError | None = None
         self.is_done = False
         self.response_id: str | None = None
@@ -62,7 +64,7 @@ class StreamReader:
             return []
         items: list[StreamItem] = []
         if event.error is not None:
-            self._fail(ServerError(message=short_words(event.error)))
+            self._fail(ServerError(message=event.error))
             return items
         for payload in self._payloads(event):
             items += self._read_payload(payload, is_error_event=event.name == "error")
@@ -102,7 +104,7 @@ class StreamReader:
         for call in calls:
             if call.arguments is None:
                 self.warnings.append(
-                    f"the arguments of the tool call {short_words(call.name)!r} are no JSON object "
+                    f"the arguments of the tool call {short_words(call.name, self._secrets)!r} are no JSON object "
                     f"(finish_reason {self.finish_reason})"
                 )
         if self._has_generated and self._has_usage and is_nothing(self._usage):
@@ -123,7 +125,7 @@ class StreamReader:
             pass
         if event.is_cut:
             return []  # the body ended inside an event: that is a truncated stream, not bad JSON
-        words = short_words(" ".join(event.data))
+        words = short_words(" ".join(event.data), self._secrets)
         if event.name == "error" or words.lower().startswith("error"):
             self._fail(ServerError(message=words))
         else:
@@ -131,10 +133,9 @@ class StreamReader:
         return []
 
     def _fail(self, error: ServerError) -> None:
-        code = f" (code {error.code})" if error.code else ""
         self.failure = ProviderError(
             ErrorKind.IN_STREAM_ERROR,
-            f"the server reported an error inside the stream: {error.message}{code}",
+            f"the server reported an error inside the stream: {error.words(self._secrets)}",
             code=error.code,
             param=error.param,
         )
@@ -144,7 +145,7 @@ class StreamReader:
             return []
         error = read_error(payload)
         if error is None and is_error_event:
-            error = ServerError(message=short_words(json.dumps(payload, ensure_ascii=False)))
+            error = ServerError(message=json.dumps(payload, ensure_ascii=False))
         if error is not None:
             self._fail(error)
             return []

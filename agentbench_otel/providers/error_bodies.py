@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentbench_otel.providers.json_text import load_json_prefix
+from agentbench_otel.json_text import load_json_prefix
 
 _WORDS_LIMIT = 300
 _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -14,24 +14,33 @@ _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """``code`` is a number or a text, as the server gave it; ``param`` names the request parameter it means."""
+    """What a server said, in full: `short_words` makes it fit to be told.
+
+    ``code`` is a number or a text, as the server gave it; ``param`` names the request parameter that it means.
+    """
 
     message: str
     code: str | int | None = None
     param: str | None = None
 
+    def words(self, secrets: Iterable[str]) -> str:
+        """Message and code, short and without the secrets."""
+        words = short_words(self.message, secrets) or "no message"
+        return f"{words} (code {short_words(str(self.code), secrets)})" if self.code else words
 
-def short_words(text: str) -> str:
-    """One printable line of at most 300 characters."""
+
+def short_words(text: str, secrets: Iterable[str] = ()) -> str:
+    """One printable line of at most 300 characters, without the secrets: redacted first, so that no part of one
+    is left where the line is cut."""
+    text = redact(text, secrets)
     words = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return words if len(words) <= _WORDS_LIMIT else words[: _WORDS_LIMIT - 1] + "…"
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Servers quote what they were sent; a secret never leaves through their words."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[redacted]")
+    for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
+        text = text.replace(secret, "[redacted]")
     return text
 
 
@@ -82,13 +91,13 @@ def read_error_body(text: str) -> ServerError:
         return error
     if stripped.startswith("<"):
         title = _HTML_TITLE.search(stripped)
-        return ServerError(message=f"an HTML page: {short_words(title[1])}" if title else "an HTML page")
-    return ServerError(message=short_words(stripped))
+        return ServerError(message=f"an HTML page: {title[1]}" if title else "an HTML page")
+    return ServerError(message=stripped)
 
 
 def _server_error(payload: dict[str, Any], message: str) -> ServerError:
     return ServerError(
-        message=short_words(message or "error without a message"),
+        message=message or "error without a message",
         code=_code(payload),
         param=_text(payload.get("param")) or _location(payload.get("detail")),
     )
@@ -110,12 +119,12 @@ def _code(payload: dict[str, Any]) -> str | int | None:
         if type(value) is int:
             return value
         if isinstance(value, str) and value:
-            return short_words(value)
+            return value
     return None
 
 
 def _text(value: Any) -> str | None:
-    return short_words(value) if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and value else None
 
 
 def _location(detail: Any) -> str | None:

@@ -3,6 +3,7 @@
 import os
 import socket
 import ssl
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -62,15 +63,15 @@ def _words(kind: ErrorKind, error: Exception, causes: list[BaseException], targe
     return f"{'connection failed' if is_connecting else 'the connection was lost'}: {_system_words(causes)}"
 
 
-def status_failure(response: httpx.Response, body: str, target: Target) -> ProviderError:
+def status_failure(response: httpx.Response, body: str, target: Target, secrets: Iterable[str]) -> ProviderError:
     """An answer with another status than 200. ``body`` may be cut."""
     error = read_error_body(body)
     status = response.status_code
-    message = error.message or "no body"
-    hint = _hint(status, message, error.code, target)
+    words = error.words(secrets) if body.strip() else "no body"
+    hint = _hint(status, error.message, error.code, target)
     return ProviderError(
         http_error_kind(status),
-        f"target {target.name}: HTTP {status}: {message}{f' (code {error.code})' if error.code else ''}{hint}",
+        f"target {target.name}: HTTP {status}: {words}{hint}",
         http_status=status,
         code=error.code,
         param=error.param,

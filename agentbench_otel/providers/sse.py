@@ -4,10 +4,12 @@ Source: the event-stream format of the HTML standard, with what real servers nee
 counts at its line's end, an ``error`` field is an event, and a body that is no event stream is kept as text.
 """
 
+import re
 from dataclasses import dataclass
 
 DONE = "[DONE]"
 _BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 _TEXT_LIMIT = 65_536  # of a body that is no event stream; it only serves error messages
 
 
@@ -54,18 +56,16 @@ class EventDecoder:
         events: list[SseEvent] = []
         if self._skip_lf and data:
             data = data.removeprefix(b"\n")
-            self._skip_lf = False
+            self._skip_lf = False  # of what is left of this read, the end decides anew
         start = 0
-        while True:
-            end, after = _line_end(data, start)
-            if end < 0:
-                break
-            self._rest.append(data[start:end])
+        for line_end in _LINE_END.finditer(data):
+            self._rest.append(data[start : line_end.start()])
             self._take_line(events)
-            start = after
+            start = line_end.end()
         if start < len(data):
             self._rest.append(data[start:])
-        self._skip_lf = data.endswith(b"\r")
+        if data:
+            self._skip_lf = data.endswith(b"\r")
         return events
 
     def finish(self) -> list[SseEvent]:
@@ -118,12 +118,3 @@ class EventDecoder:
         if self._text_length < _TEXT_LIMIT:
             self._text.append(line)
             self._text_length += len(line) + 1
-
-
-def _line_end(data: bytes, start: int) -> tuple[int, int]:
-    """Where the line that begins at ``start`` ends and the next one begins; (-1, -1) when it does not end."""
-    lf = data.find(b"\n", start)
-    cr = data.find(b"\r", start, lf if lf >= 0 else len(data))
-    if cr >= 0:
-        return cr, cr + 2 if data[cr + 1 : cr + 2] == b"\n" else cr + 1
-    return (lf, lf + 1) if lf >= 0 else (-1, -1)

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agentbench_otel.providers.json_text import load_json
+from agentbench_otel.json_text import load_json
 from agentbench_otel.records.chat import ToolCall
 
 

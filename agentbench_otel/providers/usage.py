@@ -66,8 +66,8 @@ def _count(value: Any) -> int | None:
     """A whole number that is not negative, also as a decimal text or an integral float; else None."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value[:18])
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
+        value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and value >= 0 else None

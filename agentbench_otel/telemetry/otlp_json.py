@@ -4,12 +4,14 @@ Source: opentelemetry-proto 1.x, JSON mapping: ids as lower-case hex, 64-bit int
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from agentbench_otel import __version__, names
+from agentbench_otel.json_text import load_json
 from agentbench_otel.records.spans import AttributeValue, SpanEvent, SpanKind, SpanRecord
 
 _SPANS_PER_LINE = 1_000  # a line stays small enough for log pipelines, however long the stream was
@@ -30,7 +32,7 @@ def encode_lines(spans: Iterable[SpanRecord], resource: Mapping[str, AttributeVa
                 }
             ]
         }
-        yield json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+        yield json.dumps(request, separators=(",", ":"))
 
 
 def _encode_span(span: SpanRecord) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def decode_line(line: str) -> DecodedLine:
     ValueError: Not JSON, or not shaped as trace data.
     """
     try:
-        request = json.loads(line)
+        request = load_json(line)
         spans: list[SpanRecord] = []
         foreign_count = 0
         for resource_spans in request["resourceSpans"]:
@@ -97,7 +99,7 @@ def decode_line(line: str) -> DecodedLine:
                     spans += map(_decode_span, scope_spans.get("spans", ()))
                 else:
                     foreign_count += len(scope_spans.get("spans", ()))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no OTLP trace data ({type(error).__name__}: {error})") from error
     return DecodedLine(spans=spans, foreign_count=foreign_count)
 
@@ -127,7 +129,7 @@ def _decode_span(span: Mapping[str, Any]) -> SpanRecord:
 
 
 def _hex_id(value: Any, length: int) -> str:
-    if not isinstance(value, str) or len(value) != length or int(value, 16) == 0:
+    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-fA-F]{{{length}}}", value) or int(value, 16) == 0:
         raise ValueError(f"an id is not {length} hex digits")
     return value.lower()
 

@@ -141,8 +141,7 @@ class AwaitSpans(Sequence[SpanRecord]):
     def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
-        if index < 0:
-            index += len(self)
+        index = range(len(self))[index]
         asked_ns, had_ns, arrival_ns, kind = self._moments.awaits[index]
         attributes: dict[str, AttributeValue] = {names.AWAIT_INDEX: index, names.ITEM_KIND: kind.value}
         if arrival_ns:
@@ -180,12 +179,12 @@ class RecordedSpans(Sequence[SpanRecord]):
     def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
-        position = index + len(self) if index < 0 else index
+        position = range(len(self))[index]
         for part in self._parts:
             if position < len(part):
                 return part[position]
             position -= len(part)
-        raise IndexError(index)
+        raise AssertionError("unreachable: the position was checked")
 
 
 class Recorder:

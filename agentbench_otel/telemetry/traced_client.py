@@ -8,7 +8,7 @@ from agentbench_otel.ports import ChatClient
 from agentbench_otel.records.chat import ChatRequest, Exchange, ItemKind, StreamItem, TokenUsage
 from agentbench_otel.records.spans import AttributeValue
 from agentbench_otel.telemetry.loop_lag import LoopLag
-from agentbench_otel.telemetry.recorder import CallMoments, Recorder
+from agentbench_otel.telemetry.recorder import CallMoments, Recorder, error_words
 
 
 class TracedChatClient:
@@ -43,10 +43,12 @@ class TracedChatClient:
         failure: BaseException | None = None
         end_ns: int | None = None
         asked_ns = moments.start_ns
-        stream = self._inner.stream_chat(request, exchange)
+        stream: AsyncGenerator[StreamItem, None] | None = None
         try:
             while True:
                 try:
+                    if stream is None:
+                        stream = self._inner.stream_chat(request, exchange)
                     item = await anext(stream)
                 except StopAsyncIteration:
                     end_ns = clock()
@@ -68,14 +70,16 @@ class TracedChatClient:
             if end_ns is None:  # the consumer closed us, or threw into us, while it held an item
                 end_ns = clock()
             lag.stop()
-            close_failure: BaseException | None = None
             try:
-                await stream.aclose()
-            except BaseException as error:
-                close_failure = _as_close_failure(error)
+                if stream is not None:
+                    await stream.aclose()
+            except Exception as error:  # noqa: BLE001 - raised below, or on its way out with the provider's own
                 if failure is None:  # never instead of the provider's own error
-                    failure = close_failure
-                    raise close_failure from error
+                    failure = _as_close_failure(error)
+                    raise failure from failure.__cause__
+            except BaseException as error:  # a cancellation goes on, whatever else went wrong
+                failure = failure or error
+                raise
             finally:
                 self._recorder.close_call(
                     moments,
@@ -95,10 +99,12 @@ class TracedChatClient:
         await self._inner.aclose()
 
 
-def _as_close_failure(error: BaseException) -> BaseException:
-    if isinstance(error, Exception) and not isinstance(error, RunError):
-        return RunError(ErrorKind.CLOSE_FAILED, f"close failed: {error or type(error).__qualname__}")
-    return error
+def _as_close_failure(error: Exception) -> RunError:
+    if isinstance(error, RunError):
+        return error
+    failure = RunError(ErrorKind.CLOSE_FAILED, f"close failed: {error_words(error)}")
+    failure.__cause__ = error
+    return failure
 
 
 def _request_attributes(request: ChatRequest, model: str, index: int) -> dict[str, AttributeValue]:
