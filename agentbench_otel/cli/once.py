@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentbench_otel.cli.output import deliver, exit_code, format_option, output_option
+from agentbench_otel.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,18 +64,25 @@ def once(
     from agentbench_otel.cli.progress import Progress
     from agentbench_otel.reports.atomic_file import AtomicFile
 
-    progress = Progress(len(plans))
-    sinks: list[Sink] = [progress]
+    if output is not None and spans is not None and output.resolve() == spans.resolve():
+        raise InputError(f"--output and --spans are both {output}; name two files")
     with ExitStack() as files:
         report_file = None if output is None else files.enter_context(AtomicFile(output))
+        progress = files.enter_context(Progress(len(plans)))
+        sinks: list[Sink] = [progress]
+        spans_sink = None
         if spans is not None:
             from agentbench_otel.reports.spans_file import SpansSink
 
-            sinks.append(SpansSink(files.enter_context(AtomicFile(spans))))
+            spans_sink = SpansSink(files.enter_context(AtomicFile(spans)))
+            sinks.append(spans_sink)
         cycle = app.run_cycle(
             config, plans, endpoints=endpoints, is_mock=mock, sinks=sinks, on_start=progress.start
         )
+        progress.clear()
         deliver(cycle.report, format_name, report_file)
+        if spans_sink is not None and spans_sink.failure is not None:
+            raise spans_sink.failure
     sys.exit(exit_code(cycle.report) if cycle.signal_number is None else 128 + cycle.signal_number)
 
 
@@ -105,7 +113,6 @@ def _select(
 
 def _check_names(option: str, what: str, names: "Sequence[str]", allowed: list[str]) -> None:
     from agentbench_otel.config.problems import nearest
-    from agentbench_otel.errors import InputError
 
     for name in names:
         if name not in allowed:

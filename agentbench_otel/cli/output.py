@@ -1,5 +1,7 @@
 """What the report commands share: the formats and the way out."""
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from agentbench_otel.records.results import CycleReport
     from agentbench_otel.reports.atomic_file import AtomicFile
 
@@ -27,9 +31,15 @@ output_option = click.option(
 )
 
 
+def to_json(document: "BaseModel") -> str:
+    """Indented JSON; characters that a terminal would obey are escaped, which JSON allows in any text."""
+    text = document.model_dump_json(indent=2)
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text) + "\n"
+
+
 def render(report: "CycleReport", format_name: str, *, is_for_terminal: bool) -> str:
     if format_name == "json":
-        return report.model_dump_json(indent=2) + "\n"
+        return to_json(report)
     if format_name == "markdown":
         from agentbench_otel.reports.markdown import render_markdown
 
@@ -43,11 +53,26 @@ def render(report: "CycleReport", format_name: str, *, is_for_terminal: bool) ->
     return render_table(report, has_color=is_for_terminal and sys.stdout.isatty())
 
 
+def write_stdout(text: str) -> None:
+    """Raises:
+    InputError: What stdout leads to can't take it, as a full disk.
+    """
+    from agentbench_otel.errors import InputError
+
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        raise  # click ends quietly when a pager has gone
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more at its end
+        raise InputError(f"stdout: can't be written: {error.strerror}") from None
+
+
 def deliver(report: "CycleReport", format_name: str, file: "AtomicFile | None") -> None:
     """Write the report to the file, or to stdout without one."""
     text = render(report, format_name, is_for_terminal=file is None)
     if file is None:
-        click.echo(text, nl=False)
+        write_stdout(text)
     else:
         file.write(text)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentbench_otel.cli.output import to_json, write_stdout
 from agentbench_otel.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,11 +88,11 @@ def probe(
     except KeyboardInterrupt:
         sys.exit(130)
     if format_name == "json":
-        click.echo(result.model_dump_json(indent=2))
+        write_stdout(to_json(result))
     else:
         from agentbench_otel.reports.probe import render_probe
 
-        click.echo(render_probe(result), nl=False)
+        write_stdout(render_probe(result))
     sys.exit(0 if result.error is None else 3)
 
 

@@ -110,6 +110,8 @@ class Answer:
             item = replace(item, tool_call=replace(call, id=self._clean(call.id), name=self._clean(name)))
         if item.finish_reason is not None:
             item = replace(item, finish_reason=self._clean(item.finish_reason))
+        if self._secrets and item.text:
+            item = replace(item, text=self._clean(item.text))
         self._inbox.put_nowait(item)
 
     @overload

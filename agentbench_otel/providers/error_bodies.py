@@ -40,7 +40,7 @@ def short_words(text: str, secrets: Iterable[str] = ()) -> str:
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Servers quote what they were sent; a secret never leaves through their words."""
     for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
-        text = text.replace(secret, "[redacted]")
+        text = text.replace(secret, "[redacted]") if secret else text
     return text
 
 

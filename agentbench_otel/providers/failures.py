@@ -63,7 +63,9 @@ def _words(kind: ErrorKind, error: Exception, causes: list[BaseException], targe
     return f"{'connection failed' if is_connecting else 'the connection was lost'}: {_system_words(causes)}"
 
 
-def status_failure(response: httpx.Response, body: str, target: Target, secrets: Iterable[str]) -> ProviderError:
+def status_failure(
+    response: httpx.Response, body: str, target: Target, secrets: Iterable[str] = ()
+) -> ProviderError:
     """An answer with another status than 200. ``body`` may be cut."""
     error = read_error_body(body)
     status = response.status_code

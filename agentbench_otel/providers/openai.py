@@ -163,7 +163,7 @@ class OpenAIChatClient:
         try:
             async with asyncio.timeout_at(loop.time() + limits.first_byte_s) as limit:
                 if response.status_code != 200:
-                    raise status_failure(response, await _read_text(body), self._target, self._secrets)
+                    raise status_failure(response, await _read_text(body), self._target, secrets=self._secrets)
                 silence = _Silence(max(limits.first_byte_s, limits.idle_s), loop.time())
                 async for data in body:
                     has_items = answer.take(data)

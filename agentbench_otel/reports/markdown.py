@@ -17,7 +17,7 @@ def _lines(report: CycleReport) -> Iterator[str]:
     yield ""
     yield from _table(
         ("target", *words.COLUMNS),
-        [(run.target, *words.run_cells(run)) for run in report.runs],
+        [(words.printable(run.target), *words.run_cells(run)) for run in report.runs],
         text_columns=words.TEXT_COLUMNS + 1,
     )
     yield ""
@@ -43,15 +43,17 @@ def _lines(report: CycleReport) -> Iterator[str]:
             text_columns=1,
         )
     notes = [
-        f"- **failed** {words.run_label(run)}: {_inline(problem)}"
-        for run in report.runs
-        for problem in words.problems(run)
+        *(_note("**failed**", words.run_label(run), text) for run in report.runs for text in words.problems(run)),
+        *(_note("warning", words.run_label(run), text) for run in report.runs for text in words.warnings(run)),
+        *(_note("warning", words.aggregate_label(line), text) for line in lines for text in line.warnings),
     ]
-    notes += [f"- warning {words.run_label(run)}: {_inline(text)}" for run in report.runs for text in run.warnings]
-    notes += [f"- warning {words.aggregate_label(line)}: {text}" for line in lines for text in line.warnings]
     if notes:
         yield ""
         yield from notes
+
+
+def _note(what: str, label: str, text: str) -> str:
+    return f"- {what} {_inline(label)}: {_inline(text)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int) -> Iterator[str]:

@@ -17,15 +17,25 @@ _RESOURCE = {"service.name": "agentbench-otel", "service.version": __version__}
 
 
 class SpansSink:
-    """Writes all spans of each run, uncapped, as OTLP JSON lines."""
+    """Writes all spans of each run, uncapped, as OTLP JSON lines.
+
+    Attributes:
+        failure: Why the file can't be had, as when the disk is full; the runs go on, their report is kept.
+    """
 
     def __init__(self, file: AtomicFile) -> None:
         self._file = file
+        self.failure: InputError | None = None
 
     def accept(self, result: RunResult, spans: Sequence[SpanRecord]) -> None:
         del result
-        for line in encode_lines(spans, _RESOURCE):
-            self._file.write(line + "\n")
+        if self.failure is not None:
+            return
+        try:
+            for line in encode_lines(spans, _RESOURCE):
+                self._file.write(line + "\n")
+        except InputError as failure:
+            self.failure = failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

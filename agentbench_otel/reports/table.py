@@ -27,13 +27,14 @@ def render_table(report: CycleReport, *, has_color: bool) -> str:
     )
     for target, runs in groupby(report.runs, key=lambda run: (run.target, run.model, run.mock)):
         name, model, is_mock = target
-        console.print(Text(f"{name} · {model}{' · scripted mock' if is_mock else ''} · times in ms"))
+        mock_words = " · scripted mock" if is_mock else ""
+        console.print(Text(words.printable(f"{name} · {model}{mock_words} · times in ms")), soft_wrap=True)
         console.print(_runs_table(list(runs)))
     _print_aggregates(console, report)
     for run in report.runs:
         _print_notes(console, "failed", words.run_label(run), list(words.problems(run)))
     for run in report.runs:
-        _print_notes(console, "warning", words.run_label(run), list(run.warnings))
+        _print_notes(console, "warning", words.run_label(run), list(words.warnings(run)))
     console.print(Text(words.summary(report)))
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 

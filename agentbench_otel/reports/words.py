@@ -67,7 +67,7 @@ def run_cells(run: RunResult) -> tuple[str, ...]:
 
 
 def run_label(run: RunResult) -> str:
-    return f"{run.target} {run.case_id.value} {run.mode.value} #{run.iteration}"
+    return printable(f"{run.target} {run.case_id.value} {run.mode.value} #{run.iteration}")
 
 
 def problems(run: RunResult) -> Iterator[str]:
@@ -78,6 +78,10 @@ def problems(run: RunResult) -> Iterator[str]:
         yield printable(f"{failure.kind.value}: {failure.message}")
 
 
+def warnings(run: RunResult) -> Iterator[str]:
+    return map(printable, run.warnings)
+
+
 def summary(report: CycleReport) -> str:
     """``12 attempted, 12 passed, 0 failed``."""
     told = report.summary
@@ -85,4 +89,4 @@ def summary(report: CycleReport) -> str:
 
 
 def aggregate_label(line: Aggregate) -> str:
-    return f"{line.target} {line.case_id.value} {line.mode.value}"
+    return printable(f"{line.target} {line.case_id.value} {line.mode.value}")
