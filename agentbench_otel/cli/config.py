@@ -26,10 +26,9 @@ def schema() -> None:
     """Print the JSON Schema of the config, for editors."""
     import json
 
-    from agentbench_otel.config.model import Config
+    from agentbench_otel.config.model import config_schema
 
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
-    click.echo(json.dumps(document, indent=2))
+    click.echo(json.dumps(config_schema(), indent=2))
 
 
 @config.command()

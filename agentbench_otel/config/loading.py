@@ -37,9 +37,10 @@ def load_config_with_lines(file: FilePath) -> tuple[Config, "KeyPlaces"]:
         return Config.model_validate(document.data), places
     except ValidationError as error:
         problems = [
-            (places.line(path), places.message(path, problem_words(one, path)))
+            (places.line(at), places.message(path, problem_words(one, path), at=at))
             for one in error.errors(include_url=False)
             for path in [_data_path(one["loc"], document.data)]
+            for at in [(*path, one["ctx"]["at"]) if "at" in one.get("ctx", {}) else path]
         ]
         raise ConfigError("\n".join(dict.fromkeys(message for _, message in sorted(problems)))) from None
 
@@ -56,8 +57,9 @@ class KeyPlaces:
             path = path[:-1]
         return self._lines.get(path, 1)
 
-    def message(self, path: Path, words: str) -> str:
-        return _line(self._file, self.line(path), path, words)
+    def message(self, path: Path, words: str, *, at: Path | None = None) -> str:
+        """``at`` leads to the line where that is another one than the path's."""
+        return _line(self._file, self.line(path if at is None else at), path, words)
 
 
 def _line(file: str, line: int, path: Path, words: str) -> str:

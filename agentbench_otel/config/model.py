@@ -3,10 +3,23 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from agentbench_otel.records.scenario import CaseId, Mode
 
@@ -14,38 +27,82 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _DURATION = re.compile(r"([1-9][0-9]*)(s|m|h|d|w)")
+_PLAIN_HOST = re.compile(r"[A-Za-z0-9_.-]+")
+_NO_URL = "is no valid URL; give a host and a port of 1 to 65535 at most"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _RESERVED_HEADERS = frozenset(
-    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"}
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
 )
 
 Item = TypeVar("Item")
 
 
-def _base_url(value: str) -> str:
-    """The rules of the seed; the value may hold a password or a token, so no message echoes it."""
+def _url(value: str, *, example: str, userinfo_advice: str, rest_advice: str) -> str:
+    """An http or https URL. The value may hold a password or a token, so no message echoes it."""
     if not value:
-        raise ValueError("must not be empty; give an http or https URL, for example http://127.0.0.1:8080/v1")
+        raise ValueError(f"must not be empty; give an http or https URL, for example {example}")
     if any(char.isspace() for char in value):
         raise ValueError("must not contain white space; give an http or https URL")
-    if any(unicodedata.category(char).startswith("C") for char in value):
+    if _is_invisible(value):
         raise ValueError("must not contain control or invisible characters; give an http or https URL")
     try:
         parts = urlsplit(value)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise ValueError("is no valid URL; give a host and a port of 1 to 65535 at most") from None
+        raise ValueError(_NO_URL) from None
     if parts.scheme not in ("http", "https"):
         raise ValueError("has the wrong scheme; allowed are http and https")
     if "@" in parts.netloc:
-        raise ValueError("must not contain userinfo; give the key with api_key_env or api_key_file")
+        raise ValueError(f"must not contain userinfo; {userinfo_advice}")
     if not host or port == 0:
         raise ValueError("must have a host and, if any, a port of 1 to 65535")
     if "?" in value:
-        raise ValueError("must not contain a query; only /chat/completions is appended to it")
+        raise ValueError(f"must not contain a query; {rest_advice}")
     if "#" in value:
-        raise ValueError("must not contain a fragment; only /chat/completions is appended to it")
+        raise ValueError(f"must not contain a fragment; {rest_advice}")
+    if not _is_host(host, value):
+        raise ValueError(_NO_URL)
     return value
+
+
+def _is_host(host: str, url: str) -> bool:
+    if _PLAIN_HOST.fullmatch(host) and not host.replace(".", "").isdigit() and "xn--" not in host:
+        return True
+    try:
+        ip_address(host)
+        return True
+    except ValueError:
+        if host.replace(".", "").isdigit():
+            return False
+    import httpx  # 0.1 s, and hardly any config needs it
+
+    try:
+        return bool(httpx.URL(url).host)
+    except (httpx.InvalidURL, ValueError):
+        return False
+
+
+def _base_url(value: str) -> str:
+    return _url(
+        value,
+        example="http://127.0.0.1:8080/v1",
+        userinfo_advice="give the key with api_key_env or api_key_file",
+        rest_advice="only /chat/completions is appended to it",
+    )
+
+
+def _collector_url(value: str) -> str:
+    example = "http://127.0.0.1:4318"
+    return _url(
+        value,
+        example=example,
+        userinfo_advice="give a key with OTEL_EXPORTER_OTLP_HEADERS",
+        rest_advice=f"give the URL of the collector, for example {example}",
+    )
+
+
+def _is_invisible(value: str) -> bool:
+    return any(unicodedata.category(char).startswith("C") for char in value)
 
 
 def _target_name(value: str) -> str:
@@ -60,6 +117,8 @@ def _stripped(value: str) -> str:
     stripped = value.strip()
     if not stripped:
         raise ValueError("must not be empty; give a text with at least one character that is not white space")
+    if _is_invisible(stripped):
+        raise ValueError("must not contain control or invisible characters; give a printable text")
     return stripped
 
 
@@ -69,18 +128,40 @@ def _variable_name(value: str) -> str:
     return value
 
 
-def _headers(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    for name, secret in value.items():
+def _header_names(value: object) -> object:
+    """Checks the names first: where a blank is missing after a colon, a name is half a secret."""
+    if not isinstance(value, dict):
+        return value
+    seen: set[str] = set()
+    for name in value:
         if not _HEADER.fullmatch(name):
-            raise ValueError(
-                "has a name that is no HTTP header name; allowed are letters, digits and !#$%&'*+.^_`|~-"
+            raise _header_error(
+                name, "has a name that is no HTTP header name; allowed are letters, digits and !#$%&'*+.^_`|~-"
             )
-        if name.lower() in _RESERVED_HEADERS:
-            raise ValueError(f"must not set {name.lower()}; it is set by the client (the key: api_key_env)")
-        text = secret.get_secret_value()
-        if not text.isascii() or not text.isprintable():
-            raise ValueError(f"has a value for {name} that can't be sent; allowed are printable ASCII characters")
+        lower = name.lower()
+        if lower == "authorization":
+            raise _header_error(name, "must not set authorization; give the key with api_key_env or api_key_file")
+        if lower in _RESERVED_HEADERS:
+            raise _header_error(name, f"must not set {lower}; it is set by the client")
+        if lower in seen:
+            raise _header_error(name, f"has {lower} twice; each name may stand once, whatever its case")
+        seen.add(lower)
     return value
+
+
+def _header_values(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, secret in value.items():
+        text = secret.get_secret_value()
+        if not text.isascii() or not text.isprintable() or text != text.strip():
+            raise _header_error(
+                name, f"has a value for {name} that can't be sent; allowed are printable ASCII characters"
+            )
+    return value
+
+
+def _header_error(name: str, words: str) -> PydanticCustomError:
+    """``at`` leads to the line; the path in the message ends at the headers."""
+    return PydanticCustomError("header", "{words}", {"words": words, "at": name})
 
 
 def _no_duplicates(values: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -102,9 +183,45 @@ def _duration(value: object) -> object:
 
 def _listen(value: str) -> str:
     host, _, port = value.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    if host.startswith("[") and host.endswith("]"):
+        is_host = _is_ip_address(host[1:-1], version=6)
+    else:
+        is_host = bool(_PLAIN_HOST.fullmatch(host))
+    if not is_host or not is_port:
         raise ValueError('is no address; write host:port, for example "127.0.0.1:9464" or "[::1]:9464"')
     return value
+
+
+def _is_ip_address(text: str, *, version: int) -> bool:
+    try:
+        return ip_address(text).version == version
+    except ValueError:
+        return False
+
+
+def _cron(value: str) -> str:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        CronSim(value, datetime(2026, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        raise ValueError('is no cron expression; write five fields, for example "*/10 * * * *"') from None
+    return value
+
+
+def _timezone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("is no time zone; write an IANA name, for example UTC or Europe/Berlin") from None
+    return value
+
+
+def _listed(values: tuple[Item, ...]) -> tuple[Item, ...]:
+    if not values:
+        raise ValueError("must not be empty; list at least 1")
+    return values
 
 
 def _require_integer_1(value: object) -> object:
@@ -114,8 +231,17 @@ def _require_integer_1(value: object) -> object:
 
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-DurationSeconds = Annotated[int, BeforeValidator(_duration)]
+DurationSeconds = Annotated[
+    int,
+    BeforeValidator(_duration),
+    WithJsonSchema({"type": "string", "pattern": f"^{_DURATION.pattern}$", "examples": ["5m"]}),
+]
 Lenient = Field(strict=False)  # an enum value comes as text
+_LIST = (
+    Field(strict=False),
+    AfterValidator(_listed),
+    AfterValidator(_no_duplicates),
+)
 
 
 class _Section(BaseModel):
@@ -140,8 +266,8 @@ class Schedule(_Section):
     """When a target's cycles are due: ``every`` or ``cron``."""
 
     every: DurationSeconds | None = None
-    cron: str | None = None
-    timezone: str = "UTC"
+    cron: Annotated[str, AfterValidator(_cron)] | None = None
+    timezone: Annotated[str, AfterValidator(_timezone)] = "UTC"
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> "Schedule":
@@ -160,7 +286,9 @@ class Target(_Section):
     api_key_file: Annotated[str, AfterValidator(_stripped)] | None = None
     provider: Annotated[str, AfterValidator(_stripped)] = "openai"
     """``gen_ai.provider.name``."""
-    headers: Annotated[dict[str, SecretStr], AfterValidator(_headers)] = Field(default_factory=dict)
+    headers: Annotated[dict[str, SecretStr], BeforeValidator(_header_names), AfterValidator(_header_values)] = (
+        Field(default_factory=dict)
+    )
     timeouts: Timeouts = Timeouts()
     max_tokens: int = Field(default=128, ge=1)
     temperature: float | None = Field(default=0.0, ge=0, le=2)
@@ -178,12 +306,8 @@ class Target(_Section):
 class Benchmark(_Section):
     """What is run against every target."""
 
-    modes: Annotated[tuple[Annotated[Mode, Lenient], ...], Field(strict=False), AfterValidator(_no_duplicates)] = (
-        Field(default=tuple(Mode), min_length=1)
-    )
-    cases: Annotated[
-        tuple[Annotated[CaseId, Lenient], ...], Field(strict=False), AfterValidator(_no_duplicates)
-    ] = Field(default=tuple(CaseId), min_length=1)
+    modes: Annotated[tuple[Annotated[Mode, Lenient], ...], *_LIST] = tuple(Mode)
+    cases: Annotated[tuple[Annotated[CaseId, Lenient], ...], *_LIST] = tuple(CaseId)
     runs_per_case: int = Field(default=1, ge=1)
     warmup_runs: int = Field(default=0, ge=0)
     """Per case and mode, before the counted runs; marked in the data and outside every aggregate."""
@@ -202,7 +326,7 @@ class Web(_Section):
 
 
 class Otlp(_Section):
-    endpoint: Annotated[str, AfterValidator(_base_url)]
+    endpoint: Annotated[str, AfterValidator(_collector_url)]
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
 
 
@@ -218,14 +342,27 @@ def _distinct_names(targets: tuple[Target, ...]) -> tuple[Target, ...]:
 
 class Config(_Section):
     schema_version: Annotated[Literal[1], BeforeValidator(_require_integer_1)]
-    targets: Annotated[tuple[Target, ...], Field(strict=False), AfterValidator(_distinct_names)] = Field(
-        min_length=1
-    )
+    targets: Annotated[
+        tuple[Target, ...], Field(strict=False), AfterValidator(_listed), AfterValidator(_distinct_names)
+    ]
     benchmark: Benchmark = Benchmark()
     schedule: Schedule = Schedule(every="5m")  # type: ignore[arg-type]  # the text form, as in a file
     history: History = History()
     web: Web = Web()
     telemetry: Telemetry = Telemetry()
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema of a config file: pydantic's, with what its own validators and defaults hide from it."""
+    schema = Config.model_json_schema()
+    sections = schema["$defs"]
+    schema["properties"]["targets"]["minItems"] = 1
+    for name in ("modes", "cases"):
+        sections["Benchmark"]["properties"][name].update(minItems=1, uniqueItems=True)
+    schema["properties"]["schedule"]["default"] = {"every": "5m"}
+    schema["properties"]["history"].pop("default", None)
+    sections["History"]["properties"]["keep"]["default"] = "90d"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def allowed_keys(path: Sequence[str | int]) -> list[str]:

@@ -1,11 +1,13 @@
 """What pydantic found → lines that a person can act on. No message holds a value that may be a secret."""
 
 import difflib
+import re
 from typing import Any
 
 from agentbench_otel.config.model import allowed_keys
 from agentbench_otel.config.yaml_lines import Path
 
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TYPE_WORDS = {
     bool: "a boolean",
     int: "an integer",
@@ -20,7 +22,6 @@ _WANTED = {
     "int_type": "an integer",
     "int_from_float": "an integer",
     "float_type": "a number",
-    "finite_number": "a finite number",
     "bool_type": "true or false",
     "list_type": "a list",
     "tuple_type": "a list",
@@ -37,9 +38,12 @@ _LIMITS = {
 
 
 def path_words(path: Path) -> str:
-    """``("targets", 0, "base_url")`` → ``targets[0].base_url``; empty for the document."""
+    """``("targets", 0, "base_url")`` → ``targets[0].base_url``; empty for the document. It ends before a key
+    that is no plain word: where a blank is missing after a colon, a key is half a secret."""
     words = ""
     for step in path:
+        if isinstance(step, str) and not _PLAIN_KEY.fullmatch(step):
+            break
         words += f"[{step}]" if isinstance(step, int) else f".{step}" if words else str(step)
     return words
 
@@ -68,8 +72,10 @@ def problem_words(problem: Any, path: Path) -> str:
         limit = context[key]
         limit_words = f"{limit:g}" if isinstance(limit, float) else str(limit)
         return f"is {problem['input']}; allowed is {words} {limit_words}"
-    if kind == "too_short":
-        return f"must not be empty; list at least {context['min_length']}"
+    if kind == "header":
+        return str(context["words"])
+    if kind == "finite_number":
+        return f"must be a finite number, not {problem['input']}"
     if kind == "enum" or kind == "literal_error":
         return _not_allowed(problem["input"], context["expected"])
     return str(problem["msg"])
@@ -78,6 +84,8 @@ def problem_words(problem: Any, path: Path) -> str:
 def _unknown_key(path: Path) -> str:
     keys = allowed_keys(path[:-1])
     name = str(path[-1])
+    if not _PLAIN_KEY.fullmatch(name):
+        return f"has a key that is not known (is a blank missing after its colon?); allowed are {', '.join(keys)}"
     if name in ("api_key", "key", "token", "api_token"):
         return "is not allowed: a key never stands in the file; name it with api_key_env or api_key_file"
     return f"is not a known key{nearest(name, keys)}; allowed are {', '.join(keys)}"

@@ -16,6 +16,16 @@ _SCALARS = {
     "tag:yaml.org,2002:bool",
     "tag:yaml.org,2002:null",
 }
+_COLLECTIONS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_BAD_TAG = "has a tag that is not allowed; write plain text, numbers, true or false"
+_WORDS = {
+    "found undefined alias": "found undefined alias; write a text that begins with * in quotes",
+    "found undefined tag handle": "found undefined tag handle; write a text that begins with ! in quotes",
+    "found duplicate anchor": "found the same anchor twice; an anchor may stand once",
+    "found character '\\t'": "found a tab; indent with blanks",
+    "but found another document": "found another document; a config is one document",
+}
+"""The parser's words where they quote the text, which may be a secret, or where better ones exist."""
 
 
 class YamlProblem(Exception):  # noqa: N818 - it is turned into a ConfigError by the loader, never seen outside
@@ -54,7 +64,12 @@ def read_yaml(text: str) -> YamlDocument:
     """Raises:
     YamlProblem: Not YAML, several documents, a duplicate key, a key that is no text, an unusual tag.
     """
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        words = f"the control character U+{error.character:04X} is not allowed; remove it"
+        raise YamlProblem(line, (), f"is no valid YAML: {words}") from None
     try:
         node = loader.get_single_node()
         document = YamlDocument(None)
@@ -64,14 +79,17 @@ def read_yaml(text: str) -> YamlDocument:
         return document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = 1 if mark is None else mark.line + 1
-        raise YamlProblem(line, (), f"is no valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise YamlProblem(1, (), f"is no valid YAML: {getattr(error, 'reason', 'unreadable')}") from None
+        line = 1 if mark is None else min(mark.line + 1, max(1, len(text.splitlines())))
+        words = _yaml_words(error.problem or error.context or "can't be read")
+        raise YamlProblem(line, (), f"is no valid YAML: {words}") from None
     except RecursionError:
         raise YamlProblem(1, (), "is nested too deeply; a config has a handful of levels") from None
     finally:
         loader.dispose()
+
+
+def _yaml_words(words: str) -> str:
+    return next((better for beginning, better in _WORDS.items() if words.startswith(beginning)), words)
 
 
 def _build(
@@ -81,6 +99,8 @@ def _build(
     if next(budget, None) is None:
         raise YamlProblem(line, path, f"has more than {_NODE_LIMIT} values; a config has far fewer")
     document.lines.setdefault(path, line)
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _COLLECTIONS:
+        raise YamlProblem(line, path, _BAD_TAG)
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, index), document, scalar, budget) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
@@ -96,7 +116,7 @@ def _build(
             data[key] = _build(value_node, (*path, key), document, scalar, budget)
         return data
     if node.tag not in _SCALARS:
-        raise YamlProblem(line, path, "has a tag that is not allowed; write plain text, numbers, true or false")
+        raise YamlProblem(line, path, _BAD_TAG)
     try:
         return scalar(node)
     except (ValueError, yaml.YAMLError):
