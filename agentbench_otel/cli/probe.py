@@ -41,11 +41,18 @@ _OPTIONS = {
 )
 @click.option("--api-key-env", help="The environment variable that holds the key.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="An extra header; may be repeated.")
-@click.option("--max-tokens", type=int, default=128, show_default=True)
+@click.option("--max-tokens", type=int, default=128, show_default=True, help="The cap of the answer.")
 @click.option("--timeout-connect", type=float, default=5.0, show_default=True, help="Seconds, to a connection.")
 @click.option("--timeout-first-byte", type=float, default=60.0, show_default=True, help="Seconds, from there.")
 @click.option("--timeout-idle", type=float, default=30.0, show_default=True, help="Seconds, between two bytes.")
-@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="table is for reading, json has everything.",
+)
 def probe(
     *,
     base_url: str,

@@ -5,11 +5,13 @@ names, or send new ids with every fragment. The key is the index if given, else 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentbench_otel.json_text import load_json
 from agentbench_otel.records.chat import ToolCall
+
+_EMPTY_OBJECT_LENGTH = 16  # with white space around; longer arguments are no empty object
 
 
 @dataclass(slots=True)
@@ -17,7 +19,16 @@ class _Slot:
     index: int | None
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    parts: list[str] = field(default_factory=list)
+    length: int = 0  # of the parts together
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.parts)
+
+    def append(self, fragment: str) -> None:
+        self.parts.append(fragment)
+        self.length += len(fragment)
 
 
 class ToolCallParts:
@@ -86,14 +97,21 @@ class ToolCallParts:
 
 
 def _append_arguments(slot: _Slot, fragment: str) -> None:
-    if slot.arguments.strip() == "{}" and fragment.lstrip().startswith("{"):
-        slot.arguments = fragment  # some gateways open every call with an empty object
-    elif fragment != slot.arguments or _object(fragment) is None:  # a second copy of the whole adds nothing
-        slot.arguments += fragment
+    if (
+        slot.length <= _EMPTY_OBJECT_LENGTH
+        and slot.arguments.strip() == "{}"
+        and fragment.lstrip().startswith("{")
+    ):
+        slot.parts.clear()  # some gateways open every call with an empty object
+        slot.length = 0
+    elif len(fragment) == slot.length and fragment == slot.arguments and _object(fragment) is not None:
+        return  # a second copy of the whole adds nothing
+    slot.append(fragment)
 
 
 def _finish(slot: _Slot, position: int) -> ToolCall:
-    raw = slot.arguments if slot.arguments.strip() else "{}"
+    raw = slot.arguments
+    raw = raw if raw.strip() else "{}"
     return ToolCall(
         id=slot.id or local_call_id(position),
         name=slot.name,

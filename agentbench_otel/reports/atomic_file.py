@@ -23,8 +23,8 @@ class AtomicFile:
         InputError: The place can't be written; said before any work is done.
         """
         self._path = path
-        self._place = path.resolve()
-        is_special = self._place.exists() and not self._place.is_file()
+        is_special = path.exists() and not path.is_file()
+        self._place = path if is_special else path.resolve()  # a pipe has no path of its own
         self._temporary = None if is_special else self._place.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             if self._place.is_dir():

