@@ -1,12 +1,14 @@
 """The composition root: the only file that names concrete adapters."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -24,6 +26,13 @@ from agentbench_otel.records.chat import ToolSpec
 from agentbench_otel.records.results import CycleReport, ProbeResult, RunResult, Status, Summary, Tool
 from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.runner import ClientFactory, Runner, RunPlan
+from agentbench_otel.telemetry.endpoint import find_endpoint
+
+if TYPE_CHECKING:
+    from agentbench_otel.telemetry.export import TraceExport
+
+EXPORT_DEADLINE_S = 3.5
+"""A process that is told to leave does so within 5 s, whatever a collector does."""
 
 MOCK_TARGET = Target(name="mock", base_url="http://mock.invalid/v1", model="mock")
 
@@ -162,6 +171,23 @@ def make_report(
 
 def environment() -> Mapping[str, str]:
     return os.environ
+
+
+def make_trace_export(config: Config, environment: Mapping[str, str]) -> "TraceExport | None":
+    """The export of spans that the config or the environment asks for; None when neither does.
+
+    Raises:
+        InputError: It asks for something that OTLP does not have.
+    """
+    endpoint = find_endpoint(config.telemetry.otlp, environment)
+    if endpoint is None:
+        return None
+    from agentbench_otel.telemetry.export import TraceExport  # the SDK takes 0.3 s
+
+    sdk_logger = logging.getLogger("opentelemetry")
+    sdk_logger.addHandler(logging.NullHandler())
+    sdk_logger.propagate = False  # it repeats itself at each retry; `TraceExport.words` says it once
+    return TraceExport(endpoint, environment=environment, deadline_s=EXPORT_DEADLINE_S)
 
 
 def probe_endpoint(

@@ -76,10 +76,16 @@ def once(
 
             spans_sink = SpansSink(files.enter_context(AtomicFile(spans)))
             sinks.append(spans_sink)
+        export = app.make_trace_export(config, app.environment())
+        if export is not None:
+            sinks.append(export)
         cycle = app.run_cycle(
             config, plans, endpoints=endpoints, is_mock=mock, sinks=sinks, on_start=progress.start
         )
         progress.clear()
+        if export is not None:
+            export.hand_over()
+            click.echo(export.words(), err=True)
         deliver(cycle.report, format_name, report_file)
         if spans_sink is not None and spans_sink.failure is not None:
             raise spans_sink.failure

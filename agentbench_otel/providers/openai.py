@@ -112,7 +112,7 @@ class OpenAIChatClient:
         body, exchange.adaptations = self._profile.adapt(request_body(request, self._target.model))
         try:
             try:
-                response = await self._send(body)
+                response = await self._send(body, exchange.traceparent)
                 try:
                     answer.note_exchange(response.status_code)
                     data = _body(response)
@@ -132,7 +132,7 @@ class OpenAIChatClient:
                 logger.warning("target %s: draining an answer failed", self._target.name, exc_info=error)
             answer.end(error)
 
-    async def _send(self, body: dict[str, Any]) -> httpx.Response:
+    async def _send(self, body: dict[str, Any], traceparent: str | None) -> httpx.Response:
         limits = self._target.timeouts
         timeout = {
             "connect": limits.connect_s,
@@ -144,6 +144,7 @@ class OpenAIChatClient:
             "POST",
             self._url,
             json=body,
+            headers={"traceparent": traceparent} if traceparent and self._target.propagate_trace else None,
             extensions={"timeout": timeout},
         )
         response = await self._http.send(http_request, stream=True)

@@ -125,6 +125,8 @@ class Phase:
 class Exchange:
     """What a client notes about one model call beside its items; the one mutable record, filled as it goes."""
 
+    traceparent: str | None = None
+    """The trace context of the call, for a client whose target wants it; set before the call is made."""
     phases: list[Phase] = field(default_factory=list)
     is_connection_reused: bool | None = None
     http_status: int | None = None

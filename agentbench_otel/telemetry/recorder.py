@@ -58,13 +58,14 @@ class OpenSpan:
         parent_span_id: str | None,
         start_ns: int,
         attributes: Mapping[str, AttributeValue],
+        span_id: str | None = None,
     ) -> None:
         self._recorder = recorder
         self._events: list[SpanEvent] = []
         self.name = name
         self.kind = kind
         self.parent_span_id = parent_span_id
-        self.span_id = secrets.token_hex(8)
+        self.span_id = span_id or secrets.token_hex(8)
         self.start_ns = start_ns
         self.attributes: dict[str, AttributeValue] = dict(attributes)
         self.failure: BaseException | None = None
@@ -102,10 +103,11 @@ class CallMoments:
     stream or raised.
     """
 
-    __slots__ = ("awaits", "start_ns", "visible_flags")
+    __slots__ = ("awaits", "span_id", "start_ns", "visible_flags")
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
+        self.span_id = secrets.token_hex(8)
         self.awaits: list[tuple[int, int, int, ItemKind]] = []
         self.visible_flags = bytearray()
 
@@ -310,6 +312,7 @@ class Recorder:
             parent_span_id=None if parent is None else parent.span_id,
             start_ns=moments.start_ns,
             attributes=attributes,
+            span_id=moments.span_id,
         )
         for phase, phase_start_ns, phase_end_ns in phases:
             OpenSpan(

@@ -36,6 +36,7 @@ class TracedChatClient:
         clock = self._recorder.clock
         moments = CallMoments(clock())
         index = self._recorder.open_call(moments)
+        exchange.traceparent = f"00-{self._recorder.trace_id}-{moments.span_id}-01"
         lag = LoopLag(clock)
         lag.start()
         usage: TokenUsage | None = None
