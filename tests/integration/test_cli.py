@@ -401,17 +401,22 @@ def test_spans_of_other_scopes_are_ignored_and_counted(mock: tuple[Finished, Pat
     assert measured.stderr == f"{tmp_path / 's'}: ignored 3 span(s) of other scopes\n"
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.5, 0.77, 1.0])
-def test_a_file_that_is_cut_inside_a_line_is_refused(
-    mock: tuple[Finished, Path], tmp_path: Path, share: float
-) -> None:
+def test_a_file_that_is_cut_inside_a_line_is_refused(mock: tuple[Finished, Path], tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl").write_bytes(mock[1].read_bytes()[:-2])
+    assert_refused(run_cli("measure", "cut.jsonl", cwd=tmp_path), "cut.jsonl:12: the line is cut")
+
+
+def test_wherever_a_line_is_cut_its_number_is_told(mock: tuple[Finished, Path], tmp_path: Path) -> None:
     whole = mock[1].read_bytes()
-    position = min(max(1, int(len(whole) * share)), len(whole) - 2)
-    if whole[position - 1 : position] == b"\n":
-        position += 1
-    (tmp_path / "cut.jsonl").write_bytes(whole[:position])
-    line = whole[:position].count(b"\n") + 1
-    assert_refused(run_cli("measure", "cut.jsonl", cwd=tmp_path), f"cut.jsonl:{line}: the line is cut")
+    path = tmp_path / "cut.jsonl"
+    positions = [1, 2, 100, *range(1, len(whole) - 1, len(whole) // 50), len(whole) - 2]
+    for position in positions:
+        if whole[position - 1 : position] == b"\n" or whole[position : position + 1] == b"\n":
+            continue  # whole lines are left
+        path.write_bytes(whole[:position])
+        number = whole[:position].count(b"\n") + 1
+        with pytest.raises(InputError, match=rf"cut\.jsonl:{number}: the line is cut: "):
+            measure_file(path)
 
 
 def test_a_file_without_its_last_line_end_is_whole(mock: tuple[Finished, Path], tmp_path: Path) -> None:
@@ -454,8 +459,15 @@ def test_a_file_that_holds_a_run_twice_is_refused(mock: tuple[Finished, Path], t
     ids=["empty", "blank", "no-spans", "null", "list", "text", "bytes", "deep"],
 )
 def test_what_is_no_spans_file_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    (tmp_path / "file").write_bytes(content)
-    assert_refused(run_cli("measure", "file", cwd=tmp_path), words)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(words)):
+        measure_file(path)
+
+
+def test_an_empty_spans_file_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert_refused(run_cli("measure", "empty", cwd=tmp_path), "empty: has no agentbench.run span")
 
 
 def test_spans_of_a_trace_without_a_run_are_refused(mock: tuple[Finished, Path], tmp_path: Path) -> None:
@@ -893,10 +905,9 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
     assert (finished.exit_code, finished.stdout) == (0, f"agentbench-otel, version {__version__}\n")
 
 
-@pytest.mark.parametrize("command", [(), ("once",), ("measure",), ("cases",), ("config",), ("config", "check")])
-@pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_is_help_and_not_an_error(tmp_path: Path, command: Sequence[str], option: str) -> None:
-    finished = run_cli(*command, option, cwd=tmp_path)
+@pytest.mark.parametrize("command", [(), ("once",), ("config", "check")])
+def test_help_is_help_and_not_an_error(tmp_path: Path, command: Sequence[str]) -> None:
+    finished = run_cli(*command, "-h", cwd=tmp_path)
     assert (finished.exit_code, finished.stderr) == (0, "")
     assert finished.stdout.startswith("Usage: ")
 
@@ -905,8 +916,13 @@ def test_help_is_help_and_not_an_error(tmp_path: Path, command: Sequence[str], o
     ("command", "words"),
     [
         ((), ("Exit codes: 0", "1 internal error", "3 at least one", "130", "143", "once", "measure", "config")),
-        (("once",), ("--mock", "--config", "--target", "--case", "--mode", "--runs", "--spans", "[x>=1]")),
-        (("once",), ("[table|json|markdown|junit]", "no network", "config init")),
+        (
+            ("once",),
+            (
+                *("--mock", "--config", "--target", "--case", "--mode", "--runs", "--output", "--spans"),
+                *("[x>=1]", "[table|json|markdown|junit]", "no network", "config init"),
+            ),
+        ),
         (("measure",), ("FILE", "once --spans", "status", "other scopes")),
         (("cases",), ("[table|json]",)),
         (("config",), ("check", "schema", "init")),

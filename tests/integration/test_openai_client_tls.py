@@ -21,6 +21,16 @@ CHUNK = {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason"
 ANSWER = http_answer(f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n")
 
 
+def _read_request(connection: socket.socket) -> None:
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connection.recv(65536)
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+
+
 @contextmanager
 def tls_server(authority: trustme.CA) -> Iterator[str]:
     """Answers one request per connection; the handshake begins 60 ms after the connection."""
@@ -34,7 +44,7 @@ def tls_server(authority: trustme.CA) -> Iterator[str]:
                 plain, _ = listener.accept()
                 time.sleep(HANDSHAKE_DELAY_S)  # what a client must count as TLS, not as the model
                 with contextlib.suppress(OSError), context.wrap_socket(plain, server_side=True) as connection:
-                    connection.recv(65536)
+                    _read_request(connection)  # all of it: closing over unread bytes would reset the connection
                     connection.sendall(ANSWER)
 
     threading.Thread(target=serve, daemon=True).start()

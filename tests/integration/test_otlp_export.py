@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
@@ -329,7 +330,7 @@ def test_a_dead_collector_changes_no_result_and_holds_once_up_for_less_than_5_s(
 @pytest.mark.parametrize("propagate", [False, True])
 def test_the_target_gets_the_calls_context_where_it_wants_it(propagate: bool) -> None:
     with ScheduleServer() as server:
-        settings = {"propagate_trace": propagate, "model": "truth-ttft5-itl1-n2"}
+        settings: dict[str, Any] = {"propagate_trace": propagate, "model": "truth-ttft5-itl1-n2"}
         result = app.probe_endpoint(target(server.base_url, **settings), api_key=None, message="Hello.", tools=[])
         (record,) = server.truth()
         assert result.error is None

@@ -15,7 +15,7 @@ LINES = (
     "data: [DONE]", "data:[DONE]", "data:  [DONE] ", "data: {}", 'data: {"a":1}', 'data:{"é":"🎉"}', "data: ",
     "data:", "data", "data:  two blanks", "data: a: b", "event: error", "event:", "event: message", "error: busy",
     "error:", ": keep-alive", ":", "id: 7", "retry: 10", "data : x", " data: x", "Data: x", "junk", "junk: 1", "",
-    "", "", "data: \u2028 \x85 \x0b \x0c", "data: \ufeff", '{"error":"x"}', "[1]", "<html>", " {",
+    "", "", "data: \u2028 \x85 \x0b \x0c", "data: \ufeff", "\ufeffdata: x", '{"error":"x"}', "[1]", "<html>", " {",
     "data: {\u2029}",
 )  # fmt: skip
 ENDS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r", b"\r\n\r\n", b"\n\r"])

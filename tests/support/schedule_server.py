@@ -406,9 +406,7 @@ class Service:
                 record.last_write_ns = written_ns
                 record.outcome = "complete" if is_last else "open"
                 record.chunks += [
-                    ChunkWrite(
-                        kind=chunk.kind, text=chunk.text, offset_ns=write.due_ns, written_ns=written_ns
-                    )
+                    ChunkWrite(kind=chunk.kind, text=chunk.text, offset_ns=write.due_ns, written_ns=written_ns)
                     for chunk in write.chunks
                 ]
             connection.sendall(frame)
@@ -435,9 +433,7 @@ class ScheduleServer:
 
     def __enter__(self) -> Self:
         # The pipe to its standard input closes with this process, however it ends: no server is left behind.
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         word, _, port = self._process.stdout.readline().partition(" ")
         if word != "ready":
@@ -476,13 +472,9 @@ class ScheduleServer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument(
-        "--default", default=DEFAULT_MODEL, help="the scenario of a model name without options"
-    )
+    parser.add_argument("--default", default=DEFAULT_MODEL, help="the scenario of a model name without options")
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args()
     parse_scenario(options.default)

@@ -157,12 +157,34 @@ def test_under_a_serial_executor_only_the_first_waits() -> None:
     assert run_in_virtual_time(one_after_the_other()) == 0
 
 
-def test_an_exception_of_the_handler_passes_through_the_rendezvous() -> None:
+def test_how_long_the_handler_itself_takes_is_not_limited() -> None:
+    async def run_alone() -> tuple[Mapping[str, Any], list[str]]:
+        log: list[str] = []
+
+        async def slow(event_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            log.append("starts")
+            await asyncio.sleep(3)
+            return {"event_id": event_id}
+
+        return await Rendezvous(1).wrap(slow)("event-1", {}), log
+
+    assert run_in_virtual_time(run_alone()) == ({"event_id": "event-1"}, ["starts"])
+
+
+def test_an_exception_of_the_handler_passes_through_the_rendezvous_once() -> None:
+    calls: list[str] = []
+
     async def fail(event_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        calls.append(event_id)
         raise TimeoutError("the handler's own")
 
     with pytest.raises(TimeoutError, match="the handler's own"):
-        asyncio.run(Rendezvous(1).wrap(fail)("event-1", {}))
+        run_in_virtual_time(call(Rendezvous(1).wrap(fail)))
+    assert calls == ["event-1"]
+
+
+async def call(handler: ToolHandler) -> Mapping[str, Any]:
+    return await handler("event-1", {})
 
 
 # --- executor ---------------------------------------------------------------------------------------------

@@ -480,6 +480,7 @@ def test_an_event_without_arguments_is_told_to_have_none() -> None:
         [tool_call(VOLUME, {"mode": "absolute"})],
         [tool_call(VOLUME, None)],
         [tool_call(CALENDAR, ARGUMENTS[CALENDAR])],
+        [tool_call(CALENDAR, ARGUMENTS[VOLUME])],
         [tool_call(VOLUME, {}), tool_call(VOLUME, ARGUMENTS[VOLUME])],
         [text("I would say 30.")],
         [markup(VOLUME, json.dumps(ARGUMENTS[VOLUME]))],
@@ -498,6 +499,15 @@ def test_a_fallback_that_fails_too_leaves_the_event_with_invalid_arguments(answe
     assert handlers.log == []
     assert turn.tree.handlers == ()
     assert turn.audited(AuditKind.TOOL_EXECUTION) == []
+
+
+def test_of_the_calls_in_a_fallback_the_one_of_its_tool_is_taken() -> None:
+    turn = play(
+        [markup(VOLUME, "{}")],
+        [tool_call(CALENDAR, ARGUMENTS[CALENDAR]), tool_call(VOLUME, ARGUMENTS[VOLUME])],
+    )
+
+    assert said(turn) == [f"{VOLUME} success", "turn_completed"]
 
 
 def test_a_provider_error_inside_a_fallback_stands_on_that_call_and_not_on_the_turn() -> None:

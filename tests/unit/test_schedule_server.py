@@ -121,9 +121,7 @@ def test_chunks_are_written_when_they_are_due(server: ScheduleServer, client: Bl
     assert statistics.median(request_ns) < TOLERANCE_NS
 
 
-def test_a_client_in_another_process_sees_the_write_times(
-    server: ScheduleServer, client: BlockingClient
-) -> None:
+def test_a_client_in_another_process_sees_the_write_times(server: ScheduleServer, client: BlockingClient) -> None:
     answers = [client.ask("truth-ttft20-itl5-n10") for _ in range(3)]
 
     transit_ns = []
@@ -135,9 +133,7 @@ def test_a_client_in_another_process_sees_the_write_times(
     assert _worst_of_medians(transit_ns) < TOLERANCE_NS
 
 
-def test_a_burst_is_one_write_when_its_last_chunk_is_due(
-    server: ScheduleServer, client: BlockingClient
-) -> None:
+def test_a_burst_is_one_write_when_its_last_chunk_is_due(server: ScheduleServer, client: BlockingClient) -> None:
     answer = client.ask("truth-ttft10-itl5-n10-burst5")
     (record,) = server.truth()
 
@@ -146,9 +142,7 @@ def test_a_burst_is_one_write_when_its_last_chunk_is_due(
     assert {data.count(b'"content":"') % 5 for _, data in answer.reads} == {0}
 
 
-def test_a_cut_resets_the_connection_when_its_chunk_is_due(
-    server: ScheduleServer, client: BlockingClient
-) -> None:
+def test_a_cut_resets_the_connection_when_its_chunk_is_due(server: ScheduleServer, client: BlockingClient) -> None:
     with pytest.raises(ConnectionResetError):
         client.ask("truth-ttft10-itl5-n10-cut3")
     (record,) = server.truth()
@@ -183,9 +177,7 @@ def test_a_split_chunk_arrives_in_two_reads(server: ScheduleServer, client: Bloc
 def test_what_is_not_a_chunk_is_in_the_stream_but_not_in_the_record(
     server: ScheduleServer, client: BlockingClient
 ) -> None:
-    answer = client.ask(
-        "truth-ttft20-itl5-n2-role2-empty4-ping6-tail10", stream_options={"include_usage": True}
-    )
+    answer = client.ask("truth-ttft20-itl5-n2-role2-empty4-ping6-tail10", stream_options={"include_usage": True})
     (record,) = server.truth()
 
     assert answer.deltas[:2] == [{"role": "assistant", "content": ""}, {"content": ""}]

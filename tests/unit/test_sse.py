@@ -106,6 +106,7 @@ def test_one_byte_order_mark_is_removed() -> None:
 
 def test_a_byte_order_mark_elsewhere_is_text() -> None:
     assert decode("data: a\n\ndata: \ufeffb\n\n") == [event("a"), event("\ufeffb")]
+    assert decode("data: a\n\n\ufeffdata: b\n\n") == [event("a")]
 
 
 def test_a_character_may_be_cut_between_two_reads() -> None:

@@ -183,6 +183,12 @@ def test_arguments_that_are_cut_are_left_out_with_a_warning() -> None:
     assert "finish_reason length" in warning
 
 
+def test_a_lost_connection_is_told_in_the_words_of_the_transport() -> None:
+    [case] = [case for case in STREAMS if case.close == "abort"]
+
+    assert str(hear(case, map(frame_bytes, case.frames)).failure).startswith("the connection was lost")
+
+
 def test_a_json_body_instead_of_a_stream_generates_nothing_but_its_text_is_kept() -> None:
     case = next(case for case in STREAMS if case.id == "e11_json_with_sse_header")
     heard = hear(case, map(frame_bytes, case.frames))

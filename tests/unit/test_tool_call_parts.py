@@ -135,6 +135,12 @@ def test_an_index_that_is_no_integer_is_none(index: Any) -> None:
     assert in_short(calls) == [("a", "x", {"n": 1})]
 
 
+def test_true_is_not_the_index_1() -> None:
+    calls = calls_of([fragment("{}", index=1, call_id="a", name="x"), fragment("{}", index=True, call_id="b")])
+
+    assert [call.id for call in calls] == ["a", "b"]
+
+
 # --- what a fragment adds ---------------------------------------------------------------------------------
 
 
@@ -213,6 +219,8 @@ def test_a_legacy_function_call_is_one_call() -> None:
         (["{}", '{"n"', ":1}"], {"n": 1}),
         (["{}", "{", '"n":1}'], {"n": 1}),
         (["{}", "{}"], {}),
+        ([" {} ", "\n{", '"n":1}'], {"n": 1}),
+        (["{}", '{"n":1}', '{"n":1}'], {"n": 1}),
         (['{"n":1}', '{"n":1}'], {"n": 1}),
         (['{"n"', ":1}", '{"n":1}'], {"n": 1}),
         (["{", '"n":1}', '{"n":1}', '{"n":1}'], {"n": 1}),
@@ -239,6 +247,12 @@ def test_arguments_that_are_no_json_object_are_none_and_kept_as_they_came(raw: s
 
     assert call.arguments is None
     assert call.raw_arguments == raw
+
+
+def test_a_repeated_piece_that_is_no_whole_object_is_kept() -> None:
+    [call] = calls_of([fragment(raw, index=0, call_id="a", name="x") for raw in ("[1,", "[1,")])
+
+    assert call.raw_arguments == "[1,[1,"
 
 
 def test_two_different_whole_objects_are_not_merged_into_one() -> None:
