@@ -91,6 +91,7 @@ class Runner:
         clock_factory: Callable[[], Clock] = AnchoredClock,
     ) -> None:
         self._benchmark = config.benchmark
+        self._capture_content = config.telemetry.capture_content
         self._client_factory = client_factory
         self._is_mock = is_mock
         self._sinks = sinks
@@ -173,7 +174,13 @@ class Runner:
                 names.SERVER_ADDRESS: server.hostname or "",
                 names.SERVER_PORT: server.port or (443 if server.scheme == "https" else 80),
             }
-        return TracedChatClient(client, recorder, model=plan.target.model, attributes=attributes)
+        return TracedChatClient(
+            client,
+            recorder,
+            model=plan.target.model,
+            attributes=attributes,
+            capture_content=self._capture_content,
+        )
 
     def _turn_request(self, plan: RunPlan, case: Case) -> TurnRequest:
         is_cache_avoided = self._benchmark.prompt_cache == "avoid"

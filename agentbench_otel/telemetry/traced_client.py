@@ -7,6 +7,7 @@ from agentbench_otel.errors import ErrorKind, RunError
 from agentbench_otel.ports import ChatClient
 from agentbench_otel.records.chat import ChatRequest, Exchange, ItemKind, StreamItem, TokenUsage
 from agentbench_otel.records.spans import AttributeValue
+from agentbench_otel.telemetry.content import content_attributes
 from agentbench_otel.telemetry.loop_lag import LoopLag
 from agentbench_otel.telemetry.recorder import CallMoments, Recorder, error_words
 
@@ -26,11 +27,13 @@ class TracedChatClient:
         *,
         model: str,
         attributes: Mapping[str, AttributeValue],
+        capture_content: bool = False,
     ) -> None:
         self._inner = inner
         self._recorder = recorder
         self._model = model
         self._attributes = dict(attributes)
+        self._capture_content = capture_content
 
     async def stream_chat(self, request: ChatRequest, exchange: Exchange) -> AsyncGenerator[StreamItem, None]:
         clock = self._recorder.clock
@@ -39,8 +42,7 @@ class TracedChatClient:
         exchange.traceparent = f"00-{self._recorder.trace_id}-{moments.span_id}-01"
         lag = LoopLag(clock)
         lag.start()
-        usage: TokenUsage | None = None
-        finish_reason: str | None = None
+        told = _Told(self._capture_content)
         failure: BaseException | None = None
         end_ns: int | None = None
         asked_ns = moments.start_ns
@@ -61,10 +63,7 @@ class TracedChatClient:
                     failure = error
                     raise
                 moments.append(asked_ns, clock(), item.arrival_ns, item.kind)
-                if item.usage is not None:
-                    usage = item.usage
-                if item.finish_reason is not None:
-                    finish_reason = item.finish_reason
+                told.note(item)
                 yield item
                 asked_ns = clock()
         finally:
@@ -89,7 +88,8 @@ class TracedChatClient:
                     attributes={
                         **self._attributes,
                         **_request_attributes(request, self._model, index),
-                        **_response_attributes(moments, exchange, usage, finish_reason),
+                        **_response_attributes(moments, exchange, told),
+                        **(content_attributes(request, told.content, told.finish_reason) if told.content else {}),
                         names.LOOP_LAG_MAX_NS: lag.max_ns,
                     },
                     phases=[(phase.name, phase.start_ns, phase.end_ns) for phase in exchange.phases],
@@ -98,6 +98,26 @@ class TracedChatClient:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _Told:
+    """What the items told that goes on the span: the last usage and finish reason, and content if wanted."""
+
+    __slots__ = ("_keeps_content", "content", "finish_reason", "usage")
+
+    def __init__(self, keeps_content: bool) -> None:
+        self._keeps_content = keeps_content
+        self.content: list[StreamItem] = []
+        self.usage: TokenUsage | None = None
+        self.finish_reason: str | None = None
+
+    def note(self, item: StreamItem) -> None:
+        if item.usage is not None:
+            self.usage = item.usage
+        if item.finish_reason is not None:
+            self.finish_reason = item.finish_reason
+        if self._keeps_content:
+            self.content.append(item)
 
 
 def _as_close_failure(error: Exception) -> RunError:
@@ -123,10 +143,9 @@ def _request_attributes(request: ChatRequest, model: str, index: int) -> dict[st
     return attributes
 
 
-def _response_attributes(
-    moments: CallMoments, exchange: Exchange, usage: TokenUsage | None, finish_reason: str | None
-) -> dict[str, AttributeValue]:
+def _response_attributes(moments: CallMoments, exchange: Exchange, told: _Told) -> dict[str, AttributeValue]:
     """What the answer told; what it did not tell is absent."""
+    usage, finish_reason = told.usage, told.finish_reason
     known: dict[str, AttributeValue | None] = {
         names.AWAIT_COUNT: len(moments.awaits),
         names.HTTP_STATUS_CODE: exchange.http_status,
