@@ -198,10 +198,10 @@ def probe_endpoint(
     from agentbench_otel.providers.openai import OpenAIChatClient
 
     profile = EndpointProfile()
-    names = WireNames(tool.name for tool in tools)
+    WireNames(tool.name for tool in tools)  # refuses names that can't be told apart on the wire
 
     def make_client(clock: Clock) -> ChatClient:
-        return OpenAIChatClient(target, api_key=api_key, names=names, profile=profile, clock=clock)
+        return OpenAIChatClient(target, api_key=api_key, names=WireNames(()), profile=profile, clock=clock)
 
     return asyncio.run(
         probe(

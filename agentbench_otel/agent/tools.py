@@ -117,6 +117,8 @@ class Tool:
             raise InvalidArgumentsError(f"{self.name}: the event has no JSON object as arguments")
         try:
             model = self.arguments.model_validate_json(json.dumps(dict(arguments)))
+        except RecursionError:
+            raise InvalidArgumentsError(f"{self.name}: the arguments are nested too deeply") from None
         except (ValidationError, ValueError) as error:
             raise InvalidArgumentsError(f"{self.name}: {_problems(error)}") from error
         return model.model_dump(exclude_none=True)

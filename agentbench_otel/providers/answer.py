@@ -9,7 +9,7 @@ from typing import overload
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.json_text import load_json_prefix
 from agentbench_otel.providers.deltas import StreamReader
-from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact
+from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact, short_words
 from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.sse import EventDecoder, SseEvent
 from agentbench_otel.providers.wire import WireNames
@@ -159,7 +159,7 @@ class Answer:
             error.kind,
             redact(str(error), self._secrets),
             http_status=error.http_status,
-            code=self._clean(error.code) if isinstance(error.code, str) else error.code,
-            param=self._clean(error.param),
+            code=short_words(error.code, self._secrets) if isinstance(error.code, str) else error.code,
+            param=None if error.param is None else short_words(error.param, self._secrets),
             retry_after_s=error.retry_after_s,
         )

@@ -49,6 +49,8 @@ class StreamReader:
         self._usage = TokenUsage()
         self._has_usage = False  # a count has come, be it zero
         self._arrival_ns = 0
+        self._content_arrival_ns = 0
+        self._calls_arrival_ns = 0
 
     @property
     def finish_reason(self) -> str | None:
@@ -58,10 +60,10 @@ class StreamReader:
         """The items of one event; a chunk that carries nothing for us is one ``raw_chunk``."""
         if self.failure is not None or self.is_done:
             return []
-        self._arrival_ns = arrival_ns
         if event.is_done:
             self.is_done = True
             return []
+        self._arrival_ns = arrival_ns
         items: list[StreamItem] = []
         if event.error is not None:
             self._fail(ServerError(message=event.error))
@@ -77,7 +79,9 @@ class StreamReader:
             What was held back, and the finished tool calls. After an error they are what had arrived; they
             must not be executed.
         """
+        self._arrival_ns = self._content_arrival_ns  # held back, but it came with its delta
         items = [self._content(piece.text, piece.is_reasoning) for piece in self._tags.finish()]
+        self._arrival_ns = self._calls_arrival_ns
         calls = self._calls.finish()
         items += [self._item(ItemKind.TOOL_CALL, tool_call=call) for call in calls]
         if self.failure is not None:
@@ -201,13 +205,17 @@ class StreamReader:
             parts.append(self._calls.add_legacy(delta["function_call"]))
         for part in parts:
             if part is not None:
+                self._calls_arrival_ns = self._arrival_ns
                 yield self._item(ItemKind.TOOL_CALL_DELTA, text=part)
 
     def _read_content(self, delta: dict[str, Any]) -> Iterator[StreamItem]:
         """Reasoning and text. Where a field and think tags both carry the thinking, the field is the authority."""
         reasoning = next((text for key in _REASONING_FIELDS if (text := _text(delta.get(key)))), "")
         content = delta.get("content")
-        pieces = self._tags.feed(content) if isinstance(content, str) and content else []
+        pieces = []
+        if isinstance(content, str) and content:
+            self._content_arrival_ns = self._arrival_ns
+            pieces = self._tags.feed(content)
         if reasoning:
             if self._tags.has_opened:  # both channels at once: there the field was seen to repeat itself
                 reasoning = reasoning.removeprefix("".join(self._field_reasoning))

@@ -47,6 +47,13 @@ def transport_failure(error: Exception, target: Target, *, has_read: bool) -> Pr
     return ProviderError(kind, f"target {target.name}: {_words(kind, error, causes, target)}")
 
 
+def cut_words(error: Exception) -> str:
+    """How a connection was lost in the middle of a body."""
+    if isinstance(error, httpcore.RemoteProtocolError):
+        return "closed in the middle of the body"
+    return _system_words(_causes(error))
+
+
 def _words(kind: ErrorKind, error: Exception, causes: list[BaseException], target: Target) -> str:
     limits = target.timeouts
     if kind is ErrorKind.CONNECT_TIMEOUT:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from agentbench_otel.ports import Clock
 from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.answer import Answer, Inbox
 from agentbench_otel.providers.error_bodies import short_words
-from agentbench_otel.providers.failures import TRANSPORT_ERRORS, status_failure, transport_failure
+from agentbench_otel.providers.failures import TRANSPORT_ERRORS, cut_words, status_failure, transport_failure
 from agentbench_otel.providers.sockets import begin_exchange
 from agentbench_otel.providers.transport import ArrivalTransport
 from agentbench_otel.providers.wire import WireNames, request_body
@@ -77,6 +78,7 @@ class OpenAIChatClient:
         inbox: Inbox = asyncio.Queue()
         reader = asyncio.create_task(self._read_answer(request, exchange, inbox))
         self._readers.add(reader)
+        reader.add_done_callback(partial(_tell_the_end, inbox))
         is_over = False
         try:
             while (item := await inbox.get()) is not None:
@@ -181,7 +183,7 @@ class OpenAIChatClient:
         except TRANSPORT_ERRORS as error:
             if not answer.byte_count:
                 raise
-            answer.cut = str(transport_failure(error, self._target, has_read=True))
+            answer.cut = f"the connection was lost ({cut_words(error)})"
 
     def _check_encoding(self, response: httpx.Response) -> None:
         encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -230,6 +232,12 @@ class _Silence:
             self.ends_s = now_s + min(_FINISH_GRACE_S, self._limit_s)
         elif has_items and not self._has_finished:
             self.ends_s = now_s + self._limit_s
+
+
+def _tell_the_end(inbox: Inbox, reader: asyncio.Task[None]) -> None:
+    """Whatever ended the reader, its consumer does not wait for ever: also a bug in ending the answer is told."""
+    error = None if reader.cancelled() else reader.exception()
+    inbox.put_nowait(error if isinstance(error, Exception) else None)
 
 
 def _body(response: httpx.Response) -> AsyncIterator[bytes]:

@@ -106,7 +106,8 @@ def _append_arguments(slot: _Slot, fragment: str) -> None:
         slot.length = 0
     elif len(fragment) == slot.length and fragment == slot.arguments and _object(fragment) is not None:
         return  # a second copy of the whole adds nothing
-    slot.append(fragment)
+    if fragment:
+        slot.append(fragment)
 
 
 def _finish(slot: _Slot, position: int) -> ToolCall:

@@ -8,7 +8,9 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -16,10 +18,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agentbench_otel import __version__, names
+from agentbench_otel.app import MOCK_TARGET
+from agentbench_otel.cli.progress import Progress
 from agentbench_otel.errors import InputError
 from agentbench_otel.records.results import ModelCallResult, RunResult
 from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.reports.spans_file import measure_file
+from agentbench_otel.runner import RunPlan
 from tests.support.cli import COMMAND, Finished, environment, run_cli, running_cli
 from tests.support.replay_server import ReplayServer, StreamCase
 from tests.support.schedule_server import ScheduleServer
@@ -236,7 +241,7 @@ def test_an_unwritable_file_is_refused_before_any_run(tmp_path: Path, option: st
 
 def test_report_and_spans_cannot_be_one_file(tmp_path: Path) -> None:
     """The later one would silently replace the other."""
-    finished = run_cli("once", "--mock", *ONE, "--output", "one", "--spans", "./one", cwd=tmp_path)
+    finished = run_cli("once", "--mock", *ONE, "--output", "one", "--spans", str(tmp_path / "one"), cwd=tmp_path)
     assert_refused(finished, "--output", "--spans")
 
 
@@ -605,26 +610,38 @@ class Terminal:
         return text.decode()
 
 
+class TerminalText(StringIO):
+    """A text stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def on_a_terminal(
-    *arguments: str, cwd: Path, stream: str, abort_when: Any = None
-) -> tuple[str, "subprocess.Popen[bytes]"]:
-    """Run with ``stdout`` or ``stderr`` on a terminal; what it showed, and the process."""
+    *arguments: str, cwd: Path, streams: Sequence[str], abort_when: Callable[[], None] | None = None
+) -> tuple[str, int]:
+    """Run with ``stdout``, ``stderr`` or both on a terminal; what it showed, and the exit code."""
     terminal = Terminal()
-    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: terminal.end}
+    stdout, stderr = (terminal.end if name in streams else subprocess.DEVNULL for name in ("stdout", "stderr"))
     with subprocess.Popen(
-        [*COMMAND, *arguments], cwd=cwd, env=environment(TERM="xterm"), stdin=subprocess.DEVNULL, **streams
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment(TERM="xterm"),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
     ) as process:
         terminal.close_end()
         if abort_when is not None:
             abort_when()
             process.send_signal(signal.SIGINT)
         shown = terminal.read()
-        process.wait(timeout=30)
-    return shown, process
+        exit_code = process.wait(timeout=30)
+    return shown, exit_code
 
 
 def test_progress_on_a_terminal_is_one_line_that_vanishes(tmp_path: Path) -> None:
-    shown, _ = on_a_terminal("once", "--mock", "--case", "ordinary_chat", cwd=tmp_path, stream="stderr")
+    shown, _ = on_a_terminal("once", "--mock", "--case", "ordinary_chat", cwd=tmp_path, streams=["stderr"])
     assert shown == (
         "\r\x1b[K[1/2] mock ordinary_chat dual_agent #1 …\r\x1b[K[2/2] mock ordinary_chat chat_agent_tools #1 …"
         "\r\x1b[K"
@@ -634,18 +651,28 @@ def test_progress_on_a_terminal_is_one_line_that_vanishes(tmp_path: Path) -> Non
 def test_progress_vanishes_when_a_signal_ends_the_cycle(tmp_path: Path, silent_server: SilentServer) -> None:
     """Else the report begins at the end of that line."""
     write_config(tmp_path, {"name": "silent", "base_url": silent_server.base_url, "model": "m"})
-    shown, process = on_a_terminal(
+    shown, exit_code = on_a_terminal(
         *("once", "--config", "agentbench.yaml"),
         cwd=tmp_path,
-        stream="stderr",
+        streams=["stderr", "stdout"],
         abort_when=silent_server.take_request,
     )
-    assert process.returncode == 130
-    assert shown.endswith("\r\x1b[K")
+    assert exit_code == 130
+    assert "[1/12] silent ordinary_chat dual_agent #1 …\r\x1b[Ksilent · m · times in ms" in shown
+
+
+def test_progress_vanishes_when_an_error_ends_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = TerminalText()
+    monkeypatch.setattr(sys, "stderr", shown)
+    plan = RunPlan(target=MOCK_TARGET, case_id=CaseId.ORDINARY_CHAT, mode=Mode.DUAL_AGENT, iteration=1)
+    with contextlib.suppress(InputError), Progress(2) as progress:
+        progress.start(plan)
+        raise InputError
+    assert shown.getvalue() == "\r\x1b[K[1/2] mock ordinary_chat dual_agent #1 …\r\x1b[K"
 
 
 def test_the_table_has_style_on_a_terminal_only(tmp_path: Path) -> None:
-    shown, _ = on_a_terminal("once", "--mock", *ONE, cwd=tmp_path, stream="stdout")
+    shown, _ = on_a_terminal("once", "--mock", *ONE, cwd=tmp_path, streams=["stdout"])
     assert "\x1b[1m" in shown
     assert "\x1b" not in run_cli("once", "--mock", *ONE, cwd=tmp_path).stdout
 

@@ -219,3 +219,12 @@ def test_a_bug_in_reading_reaches_the_consumer(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("agentbench_otel.providers.answer.Answer.take", broken)
     with RawServer(http_answer(sse(text_chunk("Hello")))) as server, pytest.raises(ZeroDivisionError):
         streamed_from(server.base_url)
+
+
+def test_a_bug_in_ending_an_answer_reaches_the_consumer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("agentbench_otel.providers.answer.Answer.end", broken)
+    with RawServer(http_answer(sse(text_chunk("Hello")))) as server, pytest.raises(ZeroDivisionError):
+        streamed_from(server.base_url)

@@ -178,3 +178,11 @@ def test_the_request_asks_for_a_stream_with_usage(server: ScheduleServer) -> Non
     assert record.body["max_tokens"] == 64
     assert "tools" not in record.body
     assert "tool_choice" not in record.body
+
+
+def test_what_is_known_only_at_the_end_still_arrived_with_its_delta(server: ScheduleServer) -> None:
+    """A finished tool call is handed over after [DONE]; waiting for that is not the provider's stream."""
+    for streamed, record in streams(server, "truth-ttft20-itl5-n8-tool1-tail60"):
+        (call,) = [item for item in streamed.items if item.kind is ItemKind.TOOL_CALL]
+        assert call.arrival_ns == generated(streamed)[-1].arrival_ns
+        assert call.arrival_ns < (record.last_write_ns or 0)

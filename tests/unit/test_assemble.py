@@ -304,6 +304,26 @@ def test_two_turns_are_not_one_run() -> None:
         assemble(run.spans)
 
 
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_run_that_is_not_whole_is_noticed(difference: int) -> None:
+    spans = two_calls_and_two_handlers().spans
+    told = len(spans) + difference
+    spans[0] = replace(spans[0], attributes={**spans[0].attributes, names.SPAN_COUNT: told})
+    with pytest.raises(MeasurementError, match=f"the run says it has {told} spans, but {len(spans)} are there"):
+        assemble(spans)
+
+
+def test_a_run_that_is_whole_is_read() -> None:
+    spans = two_calls_and_two_handlers().spans
+    spans[0] = replace(spans[0], attributes={**spans[0].attributes, names.SPAN_COUNT: len(spans)})
+    assert assemble(spans).tool_count == 2
+
+
+def test_spans_may_be_named_without_what_they_are_about() -> None:
+    spans = two_calls_and_two_handlers().spans
+    assert assemble([replace(span, name=span.name.partition(" ")[0]) for span in spans]) == assemble(spans)
+
+
 @pytest.mark.parametrize("position", [0, 1, 3], ids=["first", "middle", "last"])
 def test_a_missing_await_is_noticed(position: int) -> None:
     spans = two_calls_and_two_handlers().spans
@@ -372,7 +392,7 @@ def test_an_arrival_that_is_no_integer_is_noticed() -> None:
 
 @pytest.mark.parametrize("value", [None, "telephone"])
 def test_a_call_of_an_unknown_kind_is_a_measurement_error(value: str | None) -> None:
-    with pytest.raises(MeasurementError):
+    with pytest.raises(MeasurementError, match=f"call 1 has the unknown kind {value!r}"):
         assemble(changed(names.MODEL_CALL_SPAN, {names.CALL_KIND: value}))
 
 
@@ -395,6 +415,18 @@ def test_a_run_span_without_one_of_its_attributes_is_a_measurement_error(key: st
 def test_a_run_span_with_a_bad_attribute_is_a_measurement_error(key: str, value: AttributeValue) -> None:
     with pytest.raises(MeasurementError, match="the run span"):
         assemble(spans_with({key: value}))
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, True])
+def test_an_iteration_that_is_no_integer_is_not_made_one(value: AttributeValue) -> None:
+    with pytest.raises(MeasurementError, match=f"the run span's {names.ITERATION} is no integer"):
+        assemble(spans_with({names.ITERATION: value}))
+
+
+def test_a_number_out_of_its_range_is_told_with_its_field() -> None:
+    words = "^the run span can't be read: iteration: Input should be greater than or equal to 1$"
+    with pytest.raises(MeasurementError, match=words):
+        assemble(spans_with({names.ITERATION: 0}))
 
 
 @pytest.mark.parametrize("start_ns", [10**21, 10**30])

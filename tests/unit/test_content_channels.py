@@ -363,6 +363,11 @@ DONE = SseEvent(data=("[DONE]",))
         ([TEXT, event_of({"message": "busy"}, name="error")], None, ErrorKind.IN_STREAM_ERROR),
         ([TEXT, event_of({"error": {"message": "busy"}}), STOP], None, ErrorKind.IN_STREAM_ERROR),
         ([TEXT, SseEvent(error="busy"), STOP], None, ErrorKind.IN_STREAM_ERROR),
+        ([TEXT, event_of("{}", "{")], None, ErrorKind.MALFORMED_JSON),
+        ([TEXT, event_of({"error": "busy"}, chunk({"content": "b"})), STOP], None, ErrorKind.IN_STREAM_ERROR),
+        ([event_of(chunk({"content": "a"}, error={"message": "busy"})), STOP], None, ErrorKind.IN_STREAM_ERROR),
+        ([event_of(chunk({"content": "a"}, error=None)), STOP], None, None),
+        ([event_of(chunk({"content": "a"}, finish_reason="error")), DONE], None, ErrorKind.IN_STREAM_ERROR),
         ([TEXT, event_of("null"), event_of("7"), event_of([1]), STOP], None, None),
     ],
 )
@@ -389,9 +394,24 @@ def test_several_data_lines_may_be_one_json_value_or_one_each() -> None:
     assert said(items, ItemKind.TEXT) == "aaa"
 
 
+def test_after_an_error_among_several_data_lines_the_rest_is_not_read() -> None:
+    items = StreamReader().read(event_of({"error": "busy"}, chunk({"content": "b"})), arrival_ns=1)
+
+    assert items == []
+
+
 def test_the_first_id_and_model_of_the_stream_are_kept() -> None:
     reader = StreamReader()
     for fields in ({"id": "", "model": None}, {"id": "a", "model": "m-1"}, {"id": "b", "model": "m-2"}):
         reader.read(event_of({**fields, "choices": []}), arrival_ns=1)
 
     assert (reader.response_id, reader.response_model) == ("a", "m-1")
+
+
+def test_text_that_was_held_back_arrived_with_its_delta_and_not_with_the_end() -> None:
+    reader = StreamReader()
+    chunk = {"choices": [{"index": 0, "delta": {"content": "<thi"}, "finish_reason": "stop"}]}
+    reader.read(SseEvent(data=(json.dumps(chunk),)), 10)
+    reader.read(SseEvent(data=("[DONE]",)), 500)
+    (text,) = [item for item in reader.end() if item.kind is ItemKind.TEXT]
+    assert (text.text, text.arrival_ns) == ("<thi", 10)

@@ -53,6 +53,16 @@ def with_the_answer_after_the_tool() -> tuple[StagedRun, Said]:
     return run, {(FailureKind.ANSWER_AFTER_TOOL, "first visible answer must precede tool results")}
 
 
+def with_a_tool_result_and_no_answer() -> tuple[StagedRun, Said]:
+    run = stage(CaseId.DEVICE_VOLUME_SILENT)
+    run.outputs = [tool_result(VOLUME)]
+    run.is_mock = False
+    return run, {
+        (FailureKind.ANSWER_COUNT, "answer_count expected 1, got 0"),
+        (FailureKind.ANSWER_AFTER_TOOL, "first visible answer must precede tool results"),
+    }
+
+
 def with_an_event_that_was_not_detected() -> tuple[StagedRun, Said]:
     run = stage(CaseId.DEVICE_VOLUME_SILENT)
     run.forget(AuditKind.CHAT_EVENT_DETECTED)
@@ -200,6 +210,7 @@ BROKEN = [
     with_a_blank_answer,
     with_other_words,
     with_the_answer_after_the_tool,
+    with_a_tool_result_and_no_answer,
     with_an_event_that_was_not_detected,
     without_batch_results,
     with_executions_in_another_order,

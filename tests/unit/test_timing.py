@@ -3,6 +3,7 @@
 import pytest
 
 from agentbench_otel import names
+from agentbench_otel.measurement.facts import measure_run
 from agentbench_otel.measurement.timing import (
     CallTiming,
     HandlerTiming,
@@ -10,6 +11,7 @@ from agentbench_otel.measurement.timing import (
     time_call,
     time_handlers,
     time_turn,
+    to_ms,
 )
 from agentbench_otel.measurement.tree import read_run
 from agentbench_otel.records.chat import CallKind, ItemKind
@@ -197,6 +199,15 @@ def test_visible_ttft_of_the_turn_is_when_its_first_message_was_put() -> None:
     assert turn_of(run).visible_ttft_ns == 30
 
 
+def test_visible_ttft_of_the_turn_is_the_earliest_one_told() -> None:
+    run = RunSpans()
+    run.run()
+    moments = (T0_NS + 40, T0_NS + 30, T0_NS + 50)
+    events = [SpanEvent(name=names.FIRST_VISIBLE_MESSAGE_EVENT, time_ns=time_ns) for time_ns in moments]
+    run.turn(T0_NS, T0_NS + 100, events=events)
+    assert turn_of(run).visible_ttft_ns == 30
+
+
 def test_a_turn_without_a_visible_message_has_no_visible_ttft() -> None:
     run = RunSpans()
     run.run()
@@ -240,6 +251,27 @@ def test_handler_times_keep_the_order_of_detection() -> None:
     run.handler(50, 59, index=1)
     run.handler(10, 13, index=0)
     assert time_handlers(read_run(run.spans)).durations_ns == (3, 9)
+
+
+def have_overlapped(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    run = RunSpans()
+    run.run()
+    run.turn(0, 100)
+    run.handler(*first)
+    run.handler(*second)
+    return measure_run(run.spans).have_handlers_overlapped
+
+
+def test_a_nanosecond_of_overlap_is_overlap_and_none_is_not() -> None:
+    assert have_overlapped((10, 51), (50, 90))
+    assert not have_overlapped((10, 50), (50, 90))
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "time_ms"), [(0, 0.0), (1_499, 0.001), (1_501, 0.002), (1_234_567_890, 1_234.568), (None, None)]
+)
+def test_milliseconds_have_microsecond_resolution(time_ns: int | None, time_ms: float | None) -> None:
+    assert to_ms(time_ns) == time_ms
 
 
 def test_calls_are_ordered_by_their_index() -> None:

@@ -140,6 +140,15 @@ def test_numbers_that_json_does_not_know_are_refused() -> None:
         TOOLS[VOLUME].validate({"mode": "absolute", "value": float("nan")})
 
 
+def test_arguments_that_are_nested_without_end_are_refused() -> None:
+    arguments: dict[str, Any] = {}
+    for _ in range(5_000):
+        arguments = {"query": arguments}
+
+    with pytest.raises(InvalidArgumentsError):
+        TOOLS[SEARCH].validate(arguments)
+
+
 def test_text_that_no_json_can_carry_is_refused() -> None:
     with pytest.raises(InvalidArgumentsError):
         TOOLS[SEARCH].validate({"query": "\ud800"})

@@ -66,6 +66,15 @@ def test_a_total_that_is_not_the_sum_is_inconsistent() -> None:
     assert warnings_of(attributes=usage(10, 5, 20)) == (words,)
 
 
+@pytest.mark.parametrize(
+    "missing", [names.USAGE_INPUT_TOKENS, names.USAGE_OUTPUT_TOKENS, names.USAGE_TOTAL_TOKENS]
+)
+def test_usage_that_was_reported_in_part_is_not_inconsistent(missing: str) -> None:
+    attributes = {**usage(10, 5, 20, cached=8), names.REQUEST_MAX_TOKENS: 128}
+    del attributes[missing]
+    assert warnings_of(attributes=attributes, is_cache_expected=True) == ()
+
+
 def test_more_cached_than_prompt_tokens_are_inconsistent() -> None:
     words = "call 1: usage is inconsistent: 12 cached tokens of 10 prompt tokens"
     assert warnings_of(attributes=usage(10, 5, 15, cached=12), is_cache_expected=True) == (words,)
@@ -108,6 +117,12 @@ def test_pieces_that_all_came_in_one_read_tell_of_a_buffer() -> None:
         "tell of a buffer on the way, not of the model"
     )
     assert warnings_of(*at_once) == (words,)
+
+
+def test_two_pieces_in_one_read_are_enough_to_tell() -> None:
+    pieces = [item(T0_NS, T0_NS + 50, is_visible=True), item(T0_NS + 50, T0_NS + 51, arrival_ns=T0_NS + 50)]
+    (words,) = warnings_of(*pieces)
+    assert words.startswith("call 1: all 2 generated pieces came in one network read")
 
 
 def test_a_single_piece_tells_of_no_buffer() -> None:
