@@ -236,7 +236,10 @@ class _Silence:
 
 def _tell_the_end(inbox: Inbox, reader: asyncio.Task[None]) -> None:
     """Whatever ended the reader, its consumer does not wait for ever: also a bug in ending the answer is told."""
-    error = None if reader.cancelled() else reader.exception()
+    if reader.cancelled():
+        inbox.put_nowait(ProviderError(ErrorKind.CANCELLED, "the client was closed while it streamed"))
+        return
+    error = reader.exception()
     inbox.put_nowait(error if isinstance(error, Exception) else None)
 
 
