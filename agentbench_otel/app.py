@@ -17,7 +17,7 @@ from agentbench_otel.agent.tools import TOOLS
 from agentbench_otel.cases import CATALOGUE, TOOL_NAMES
 from agentbench_otel.config.loading import load_config_with_lines
 from agentbench_otel.config.model import Config, Target
-from agentbench_otel.config.secrets import resolve_api_keys
+from agentbench_otel.config.secrets import resolve_api_keys, secret_texts
 from agentbench_otel.ports import ChatClient, Clock, Sink
 from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.mock import ScriptedChatClient
@@ -44,10 +44,12 @@ def mock_config() -> Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """How the runs reach what they measure. ``adaptation_count``: of a target, so far."""
+    """How the runs reach what they measure. ``adaptation_count``: of an endpoint, so far; ``secrets_of``: what
+    must not leave in any text."""
 
     make_client: ClientFactory
     adaptation_count: Callable[[RunPlan], int]
+    secrets_of: Callable[[RunPlan], Sequence[str]]
 
 
 def load_live_config(file: Path, environment: Mapping[str, str]) -> tuple[Config, Endpoints]:
@@ -59,25 +61,33 @@ def load_live_config(file: Path, environment: Mapping[str, str]) -> tuple[Config
     config, places = load_config_with_lines(file)
     api_keys = resolve_api_keys(config, places, environment)
     names = WireNames(TOOL_NAMES)
-    profiles = {target.name: EndpointProfile() for target in config.targets}
+    profiles = {(target.base_url, target.model): EndpointProfile() for target in config.targets}
+    secrets = {target.name: secret_texts(target, api_keys[target.name]) for target in config.targets}
+
+    def profile_of(plan: RunPlan) -> EndpointProfile:
+        return profiles[plan.target.base_url, plan.target.model]
 
     def make_client(plan: RunPlan, clock: Clock) -> ChatClient:
         from agentbench_otel.providers.openai import OpenAIChatClient  # httpx takes 0.1 s; mock runs need none
 
-        name = plan.target.name
         return OpenAIChatClient(
-            plan.target, api_key=api_keys[name], names=names, profile=profiles[name], clock=clock
+            plan.target,
+            api_key=api_keys[plan.target.name],
+            names=names,
+            profile=profile_of(plan),
+            clock=clock,
         )
 
     return config, Endpoints(
         make_client=make_client,
-        adaptation_count=lambda plan: profiles[plan.target.name].adaptation_count,
+        adaptation_count=lambda plan: profile_of(plan).adaptation_count,
+        secrets_of=lambda plan: secrets[plan.target.name],
     )
 
 
 def mock_endpoints() -> Endpoints:
     """The scripted mock in the place of every target."""
-    return Endpoints(make_client=make_mock_client, adaptation_count=lambda plan: 0)
+    return Endpoints(make_client=make_mock_client, adaptation_count=lambda plan: 0, secrets_of=lambda plan: ())
 
 
 def make_mock_client(plan: RunPlan, clock: Clock) -> ChatClient:
@@ -117,6 +127,7 @@ def run_cycle(
         config,
         client_factory=endpoints.make_client,
         adaptation_count=endpoints.adaptation_count,
+        secrets_of=endpoints.secrets_of,
         is_mock=is_mock,
         sinks=[collector, *sinks],
     )
@@ -210,6 +221,7 @@ def probe_endpoint(
             tools=tools,
             make_client=make_client,
             adaptation_count=lambda: profile.adaptation_count,
+            secrets=secret_texts(target, api_key),
         )
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from agentbench_otel.config import Target
 from agentbench_otel.errors import ErrorKind, ProviderError, RunError
@@ -30,6 +30,7 @@ from agentbench_otel.records.results import (
     ProbeResult,
     ProbeToolCall,
 )
+from agentbench_otel.redaction import redact
 from agentbench_otel.telemetry.clock import AnchoredClock
 from agentbench_otel.telemetry.recorder import Recorder
 from agentbench_otel.telemetry.traced_client import TracedChatClient
@@ -66,8 +67,12 @@ async def probe(
     tools: Sequence[ToolSpec],
     make_client: ClientFactory,
     adaptation_count: Callable[[], int],
+    secrets: Sequence[str],
 ) -> ProbeResult:
-    """Make one model call; made again when the endpoint refused a parameter that is now adapted."""
+    """Make one model call; made again when the endpoint refused a parameter that is now adapted.
+
+    ``secrets`` stand in no text of the result, also where the server sent them back.
+    """
     request = ChatRequest(
         messages=(ChatMessage(role="user", content=message),),
         tools=tuple(tools),
@@ -78,7 +83,7 @@ async def probe(
         known_count = adaptation_count()
         result = await _attempt(target, request, make_client)
         if adaptation_count() == known_count:
-            return result
+            return _redacted(result, secrets)
 
 
 async def _attempt(target: Target, request: ChatRequest, make_client: ClientFactory) -> ProbeResult:
@@ -188,3 +193,16 @@ def _error(received: _Received) -> ProbeError | None:
         retry_after_s=details.retry_after_s,
         retryable=details.is_retryable,
     )
+
+
+def _redacted(result: ProbeResult, secrets: Sequence[str]) -> ProbeResult:
+    """Text by text, not in the JSON as a whole, where a secret may be escaped."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return redact(value, secrets)
+        if isinstance(value, list | tuple):
+            return [clean(item) for item in value]
+        return {key: clean(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    return ProbeResult.model_validate(clean(result.model_dump())) if secrets else result

@@ -87,6 +87,7 @@ class Runner:
         is_mock: bool,
         sinks: Sequence[Sink],
         adaptation_count: Callable[[RunPlan], int] = lambda plan: 0,
+        secrets_of: Callable[[RunPlan], Sequence[str]] = lambda plan: (),
         executor_factory: Callable[[], HandlerExecutor] = lambda: ConcurrentExecutor(MAX_PARALLEL_EVENTS),
         clock_factory: Callable[[], Clock] = AnchoredClock,
     ) -> None:
@@ -96,6 +97,7 @@ class Runner:
         self._is_mock = is_mock
         self._sinks = sinks
         self._adaptation_count = adaptation_count
+        self._secrets_of = secrets_of
         self._executor_factory = executor_factory
         self._clock_factory = clock_factory
         self._cycle_id = secrets.token_hex(8)
@@ -122,7 +124,7 @@ class Runner:
 
     async def _attempt(self, plan: RunPlan) -> "_Attempt":
         case = CATALOGUE[plan.case_id]
-        recorder = Recorder(self._clock_factory())
+        recorder = Recorder(self._clock_factory(), secrets=self._secrets_of(plan))
         run_span = recorder.start_run(case.case_id.value, self._attributes(plan))
         output: asyncio.Queue[OutputMessage] = asyncio.Queue()
         ending = await self._run_turn(plan, case, recorder, output)
@@ -156,13 +158,17 @@ class Runner:
                 await runtime.run_turn(self._turn_request(plan, case))
         except asyncio.CancelledError as error:
             ending.cancellation = error
-            ending.fault = RunFault(kind=ErrorKind.ABORTED, message="the run was aborted before it ended")
+            ending.fault = _aborted_fault()
         except RunError as error:
             ending.fault = RunFault(kind=error.kind, message=str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours fails this run; the next one starts
             is_late = isinstance(error, TimeoutError) and deadline.expired()
             ending.fault = self._deadline_fault() if is_late else _internal_fault(plan, error)
-        ending.fault = _with_close_failure(ending.fault, await _close(client))
+        try:
+            ending.fault = _with_close_failure(ending.fault, await _close(client))
+        except asyncio.CancelledError as error:  # the result is kept, the cancellation goes on afterwards
+            ending.cancellation = error
+            ending.fault = ending.fault or _aborted_fault()
         return ending
 
     def _traced(self, client: ChatClient, plan: RunPlan, recorder: Recorder) -> TracedChatClient:
@@ -291,6 +297,10 @@ def _with_close_failure(fault: RunFault | None, close_words: str | None) -> RunF
     if fault is None:
         return RunFault(kind=ErrorKind.CLOSE_FAILED, message=close_words)
     return RunFault(kind=fault.kind, message=f"{fault.message}; {close_words}")
+
+
+def _aborted_fault() -> RunFault:
+    return RunFault(kind=ErrorKind.ABORTED, message="the run was aborted before it ended")
 
 
 def _internal_fault(plan: RunPlan, error: Exception) -> RunFault:

@@ -20,8 +20,6 @@ def measure(*, file: Path, format_name: str, output: Path | None) -> None:
     its answers, and spans carry no content. Spans of other scopes (a server that joined the trace) are
     ignored and counted on stderr.
     """
-    from datetime import UTC, datetime
-
     from agentbench_otel import app
     from agentbench_otel.reports.atomic_file import AtomicFile
     from agentbench_otel.reports.spans_file import measure_file
@@ -33,7 +31,7 @@ def measure(*, file: Path, format_name: str, output: Path | None) -> None:
         measured.runs,
         is_mock=all(run.mock for run in measured.runs),
         started_at=measured.runs[0].started_at,
-        finished_at=datetime.fromtimestamp(measured.finished_ns // 1_000_000_000, UTC),
+        finished_at=measured.finished_at,
     )
     if output is None:
         deliver(report, format_name, None)

@@ -29,6 +29,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _DURATION = re.compile(r"([1-9][0-9]*)(s|m|h|d|w)")
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _NO_URL = "is no valid URL; give a host and a port of 1 to 65535 at most"
+_LONGEST_S = 520 * 604_800
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _RESERVED_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
@@ -177,7 +178,10 @@ def _duration(value: object) -> object:
         match = _DURATION.fullmatch(value)
         if match is None:
             raise ValueError("is no duration; allowed are a whole number and a unit: 30s, 5m, 2h, 90d, 1w")
-        return int(match[1]) * _SECONDS[match[2]]
+        seconds = int(match[1][:12]) * _SECONDS[match[2]]
+        if seconds > _LONGEST_S:
+            raise ValueError("is longer than ten years; allowed is up to 520w")
+        return seconds
     raise ValueError("is no duration; write a text such as 30s, 5m, 2h, 90d or 1w")
 
 
@@ -308,8 +312,8 @@ class Benchmark(_Section):
 
     modes: Annotated[tuple[Annotated[Mode, Lenient], ...], *_LIST] = tuple(Mode)
     cases: Annotated[tuple[Annotated[CaseId, Lenient], ...], *_LIST] = tuple(CaseId)
-    runs_per_case: int = Field(default=1, ge=1)
-    warmup_runs: int = Field(default=0, ge=0)
+    runs_per_case: int = Field(default=1, ge=1, le=10_000)
+    warmup_runs: int = Field(default=0, ge=0, le=10_000)
     """Per case and mode, before the counted runs; marked in the data and outside every aggregate."""
     run_deadline_s: Seconds = 120.0
     prompt_cache: Literal["avoid", "allow"] = "avoid"

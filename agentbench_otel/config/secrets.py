@@ -8,6 +8,7 @@ from pydantic import SecretStr
 from agentbench_otel.config.loading import KeyPlaces
 from agentbench_otel.config.model import Config, Target
 from agentbench_otel.errors import ConfigError
+from agentbench_otel.redaction import SHORTEST_SECRET
 
 _KEY_SIZE_LIMIT_BYTES = 1 << 16
 
@@ -68,3 +69,10 @@ def _read(file: Path) -> str:
         raise ValueError(f"names a file that can't be read ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
         raise ValueError("names a file that is no text; write the key into it as plain text") from None
+
+
+def secret_texts(target: Target, api_key: SecretStr | None) -> tuple[str, ...]:
+    """What must not leave in any text: the key, and header values that are long enough to be one."""
+    headers = [value.get_secret_value() for value in target.headers.values()]
+    key = "" if api_key is None else api_key.get_secret_value()
+    return (*([key] if key else []), *(value for value in headers if len(value) >= SHORTEST_SECRET))

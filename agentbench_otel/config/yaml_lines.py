@@ -53,12 +53,6 @@ class YamlDocument:
     data: Any
     lines: dict[Path, int] = field(default_factory=dict)
 
-    def line(self, path: Path) -> int:
-        """The line of the deepest part of ``path`` that exists; 1 for the document."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
-
 
 def read_yaml(text: str) -> YamlDocument:
     """Raises:
@@ -79,6 +73,8 @@ def read_yaml(text: str) -> YamlDocument:
         return document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if mark is not None and mark.index >= len(text.rstrip()) and error.context_mark is not None:
+            mark = error.context_mark  # the end of the text is not where the quote or bracket was opened
         line = 1 if mark is None else min(mark.line + 1, max(1, len(text.splitlines())))
         words = _yaml_words(error.problem or error.context or "can't be read")
         raise YamlProblem(line, (), f"is no valid YAML: {words}") from None

@@ -73,7 +73,7 @@ def _assemble(facts: RunFacts) -> RunResult:
         iteration=_integer(attributes, names.ITERATION),
         mock=attributes[names.MOCK] is True,
         warmup=attributes[names.WARMUP] is True,
-        started_at=_datetime(run.start_ns),
+        started_at=to_datetime(run.start_ns),
         status=Status(str(attributes[names.STATUS])),
         error=_fault(attributes.get(names.ERROR_KIND), attributes.get(names.ERROR_MESSAGE)),
         initial_provider_ttft_ms=None if first_chat is None else to_ms(first_chat.timing.provider_ttft_ns),
@@ -162,7 +162,7 @@ def _sum(times_ns: list[int] | list[int | None]) -> int | None:
     return sum(known) if times_ns and len(known) == len(times_ns) else None
 
 
-def _datetime(time_ns: int) -> datetime:
+def to_datetime(time_ns: int) -> datetime:
     """Whole µs, by integer arithmetic: a float of ns since 1970 is wrong by hundreds of ns."""
     seconds, rest_ns = divmod(time_ns, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ns // 1000)
@@ -170,7 +170,7 @@ def _datetime(time_ns: int) -> datetime:
 
 def _integer(attributes: Mapping[str, AttributeValue], key: str) -> int:
     value = attributes[key]
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise MeasurementError(f"the run span's {key} is no integer")
     return value
 

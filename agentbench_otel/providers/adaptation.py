@@ -28,6 +28,7 @@ _REFUSAL = re.compile(
     r"not (?:allowed|supported|permitted|accepted|recogni[sz]ed|a known|valid)|unsupported|unknown|unexpected"
     r"|unrecogni[sz]ed|forbidden|extra (?:inputs|fields)|deprecated|does ?n[o']t support|only the default"
 )
+_NEAR = 48
 _TOO_MUCH = re.compile(r"too (?:large|high|big|long)|at most|less than|exceed|maximum context|greater than")
 
 
@@ -70,11 +71,14 @@ def _named_parameter(error: ProviderError, sent: Mapping[str, Any]) -> str | Non
     words = str(error).lower()
     if _TOO_MUCH.search(words):
         return None  # the value is refused, not the parameter: the user must choose another one
-    named = re.split(r"[.\[]", error.param)[0] if error.param else ""
-    if named in _PARAMETERS and named in sent:
-        return named
-    if not _REFUSAL.search(words):
-        return None
+    if error.param:
+        named = re.split(r"[.\[]", error.param)[0]
+        return named if named in _PARAMETERS and named in sent else None
     found = {name: match.start() for name, word in _PARAMETERS.items() if (match := word.search(words))}
-    in_request = [name for name in found if name in sent]
+    in_request = [name for name in found if name in sent and _is_refused_at(words, found[name])]
     return min(in_request, key=lambda name: found[name]) if in_request else None
+
+
+def _is_refused_at(words: str, position: int) -> bool:
+    """Whether a word of refusal stands near: a message may name a parameter for another reason."""
+    return _REFUSAL.search(words[max(0, position - _NEAR) : position + _NEAR]) is not None

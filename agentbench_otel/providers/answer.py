@@ -4,16 +4,16 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import overload
 
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.json_text import load_json_prefix
 from agentbench_otel.providers.deltas import StreamReader
-from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, redact, short_words
+from agentbench_otel.providers.error_bodies import read_body_error, read_error_body, short_words
 from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.sse import EventDecoder, SseEvent
 from agentbench_otel.providers.wire import WireNames
 from agentbench_otel.records.chat import Exchange, ItemKind, StreamItem
+from agentbench_otel.redaction import redact
 
 Inbox = asyncio.Queue[StreamItem | Exception | None]
 """Items in their order; an exception ends the stream with it, None without."""
@@ -23,6 +23,8 @@ class Answer:
     """Takes the reads of one body in order; `end` is called once, however the answer ends.
 
     Attributes:
+        byte_count: Of the body so far, decoded; who feeds it counts.
+        item_count: Handed over so far.
         has_ended: Whether `end` has been called; nothing is handed over after it.
         cut: How the connection was lost in the middle of the body, if it was; set before `end`.
     """
@@ -43,8 +45,11 @@ class Answer:
         self._inbox = inbox
         self._names = names
         self._secrets = secrets
-        self._byte_count = 0
+        self._arrival_ns = 0
+        self._was_empty = False
         self.has_ended = False
+        self.byte_count = 0
+        self.item_count = 0
         self.cut: str | None = None
 
     @property
@@ -62,29 +67,22 @@ class Answer:
         """Whether any byte of an answer has come, headers included."""
         return bool(self._marks.first_read)
 
-    @property
-    def byte_count(self) -> int:
-        return self._byte_count
-
     def note_exchange(self, http_status: int | None = None) -> None:
         """Write down what is known of the HTTP exchange by now."""
         if http_status is not None:
             self._exchange.http_status = http_status
         self._exchange.phases[:] = self._marks.phases()
         self._exchange.is_connection_reused = self._marks.is_connection_reused
-        self._exchange.response_id = self._clean(self._reader.response_id)
-        self._exchange.response_model = self._clean(self._reader.response_model)
+        self._exchange.response_id = self._reader.response_id
+        self._exchange.response_model = self._reader.response_model
 
     def take(self, data: bytes) -> bool:
         """Hand over the items of one read; whether there were any."""
-        arrival_ns = self._marks.last_read
-        self._byte_count += len(data)
-        has_items = False
+        self._arrival_ns = self._marks.last_read
+        item_count = self.item_count
         for event in self._decoder.feed(data):
-            for item in self._reader.read(event, arrival_ns):
-                has_items = True
-                self._put(item)
-        return has_items
+            self._put_all(self._reader.read(event, self._arrival_ns))
+        return self.item_count > item_count
 
     def end(self, error: Exception | None = None) -> None:
         """The answer is over: hand over what was held back, then the error or the end."""
@@ -92,35 +90,28 @@ class Answer:
             return
         self.has_ended = True
         if not self.is_over:
-            for event in self._decoder.finish():
-                for item in self._reader.read(event, self._marks.last_read):
-                    self._put(item)
+            for event in self._decoder.finish():  # it came with the last bytes, not with the end of the body
+                self._put_all(self._reader.read(event, self._arrival_ns))
         error = error or self._plain_body_failure()
-        for item in self._reader.end(self.cut):
-            self._put(item)
+        self._put_all(self._reader.end(self.cut))
         self._exchange.warnings += self._reader.warnings
         self.note_exchange()
         failure = error or self._reader.failure
         self._inbox.put_nowait(self._redacted(failure) if isinstance(failure, ProviderError) else failure)
 
+    def _put_all(self, items: list[StreamItem]) -> None:
+        for item in items:
+            is_empty = item.kind is ItemKind.RAW_CHUNK
+            if not (is_empty and self._was_empty):  # chunks in a row that carry nothing say it once
+                self._put(item)
+            self._was_empty = is_empty
+
     def _put(self, item: StreamItem) -> None:
         call = item.tool_call
         if call is not None:
-            name = self._names.to_domain(call.name)
-            item = replace(item, tool_call=replace(call, id=self._clean(call.id), name=self._clean(name)))
-        if item.finish_reason is not None:
-            item = replace(item, finish_reason=self._clean(item.finish_reason))
-        if self._secrets and item.text:
-            item = replace(item, text=self._clean(item.text))
+            item = replace(item, tool_call=replace(call, name=self._names.to_domain(call.name)))
+        self.item_count += 1
         self._inbox.put_nowait(item)
-
-    @overload
-    def _clean(self, text: str) -> str: ...
-    @overload
-    def _clean(self, text: str | None) -> str | None: ...
-    def _clean(self, text: str | None) -> str | None:
-        """What goes on spans is redacted: a server may send the key back in any field."""
-        return None if text is None else redact(text, self._secrets)
 
     def _plain_body_failure(self) -> ProviderError | None:
         """What is wrong with a body at status 200 that holds no chunk; None where the reader knows it."""
@@ -147,7 +138,7 @@ class Answer:
 
     def _take_unstreamed(self, value: object) -> None:
         """A whole completion: keep what it says, but no piece of it counts as generated in a stream."""
-        items = StreamReader().read(SseEvent(data=(json.dumps(value),)), self._marks.last_read)
+        items = StreamReader().read(SseEvent(data=(json.dumps(value),)), self._arrival_ns)
         for item in items:
             if item.kind is ItemKind.TEXT:
                 self._exchange.unstreamed_text += item.text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentbench_otel.json_text import load_json_prefix
+from agentbench_otel.redaction import redact
 
 _WORDS_LIMIT = 300
 _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -37,13 +38,6 @@ def short_words(text: str, secrets: Iterable[str] = ()) -> str:
     return words if len(words) <= _WORDS_LIMIT else words[: _WORDS_LIMIT - 1] + "…"
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """Servers quote what they were sent; a secret never leaves through their words."""
-    for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
-        text = text.replace(secret, "[redacted]") if secret else text
-    return text
-
-
 def read_error(payload: Any) -> ServerError | None:
     """The error that a JSON value reports, in any of the known shapes; None when it reports none.
 
@@ -58,7 +52,8 @@ def read_error(payload: Any) -> ServerError | None:
         return _server_error(error, _message(error) or _message(payload))
     if error:
         return _server_error(payload, _message({"message": error}))
-    if payload.get("object") == "error" or "error_code" in payload or "detail" in payload:
+    is_chunk = bool(payload.get("choices"))  # then only a whole error counts, not a field that others use too
+    if payload.get("object") == "error" or (not is_chunk and (payload.get("error_code") or payload.get("detail"))):
         return _server_error(payload, _message(payload))
     errors = payload.get("errors")
     if payload.get("success") is False and isinstance(errors, list) and errors:

@@ -1,5 +1,6 @@
 """Everything that can go wrong on the way to an endpoint → `ProviderError`, worded for who must fix it."""
 
+import math
 import os
 import socket
 import ssl
@@ -103,13 +104,16 @@ def _retry_after_s(headers: httpx.Headers) -> float | None:
     """``retry-after-ms`` first, then ``retry-after`` as seconds or as an HTTP date; None when absent or junk."""
     try:
         if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        value = headers.get("retry-after", "")
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()) if value else None
-    except (ValueError, TypeError):
+            seconds = float(headers["retry-after-ms"]) / 1000
+        else:
+            value = headers["retry-after"]
+            is_number = value.replace(".", "", 1).isdigit()
+            seconds = (
+                float(value) if is_number else (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+            )
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _causes(error: BaseException) -> list[BaseException]:

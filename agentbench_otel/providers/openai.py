@@ -9,17 +9,19 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from pydantic import SecretStr
 
 from agentbench_otel import __version__
 from agentbench_otel.config import Target
+from agentbench_otel.config.secrets import secret_texts
 from agentbench_otel.errors import ErrorKind, ProviderError
 from agentbench_otel.ports import Clock
 from agentbench_otel.providers.adaptation import EndpointProfile
 from agentbench_otel.providers.answer import Answer, Inbox
+from agentbench_otel.providers.decoding import Decoder, decoder_for
 from agentbench_otel.providers.error_bodies import short_words
 from agentbench_otel.providers.failures import TRANSPORT_ERRORS, cut_words, status_failure, transport_failure
 from agentbench_otel.providers.sockets import begin_exchange
@@ -30,11 +32,12 @@ from agentbench_otel.records.chat import ChatRequest, Exchange, StreamItem
 logger = logging.getLogger(__name__)
 
 RESPONSE_LIMIT_BYTES = 64 << 20
+ITEM_LIMIT = 400_000
 _ERROR_BODY_LIMIT_BYTES = 64 << 10
+_ERROR_BODY_LIMIT_S = 5.0
 _FINISH_GRACE_S = 5.0  # between finish_reason and the usage chunk; comments do not extend it
 _DRAIN_LIMIT_S = 0.025  # after [DONE]: the end of the body usually comes at once, and keeps the connection
 _LIMIT_SLACK = 0.1  # a silence may be noticed late by this share: moving a timer at each read costs 8 µs
-_DECODED_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate", "br"})
 
 
 class OpenAIChatClient:
@@ -55,7 +58,7 @@ class OpenAIChatClient:
         self._profile = profile
         key = api_key.get_secret_value() if api_key is not None else ""
         headers = {name: value.get_secret_value() for name, value in target.headers.items()}
-        self._secrets = [secret for secret in (key, *headers.values()) if secret]
+        self._secrets = secret_texts(target, api_key)
         if key:
             headers["Authorization"] = f"Bearer {key}"
         base_url = target.base_url.rstrip("/")
@@ -111,28 +114,30 @@ class OpenAIChatClient:
             names=self._names,
             secrets=self._secrets,
         )
-        body, exchange.adaptations = self._profile.adapt(request_body(request, self._target.model))
+        sent, exchange.adaptations = self._profile.adapt(request_body(request, self._target.model))
         try:
             try:
-                response = await self._send(body, exchange.traceparent)
+                response = await self._send(sent, exchange.traceparent)
                 try:
                     answer.note_exchange(response.status_code)
-                    data = _body(response)
-                    await self._read_body(response, data, answer)
+                    body = aiter(cast("httpx.AsyncByteStream", response.stream))
+                    await self._read_body(response, body, answer)
                     answer.end()
-                    await _drain(data)
+                    await _drain(body)
                 finally:
                     await response.aclose()
             except TRANSPORT_ERRORS as error:
                 raise transport_failure(error, self._target, has_read=answer.has_read) from error
         except ProviderError as error:
-            if parameter := self._profile.learn(error, body):
+            if parameter := self._profile.learn(error, sent):
                 logger.warning("target %s refuses %s; it is adapted from now on", self._target.name, parameter)
             answer.end(error)
         except Exception as error:  # also a bug of ours must reach the consumer, not vanish in this task
             if answer.has_ended:  # only the drain was left to do
                 logger.warning("target %s: draining an answer failed", self._target.name, exc_info=error)
             answer.end(error)
+        finally:
+            answer.note_exchange()  # also of a call that was cancelled
 
     async def _send(self, body: dict[str, Any], traceparent: str | None) -> httpx.Response:
         limits = self._target.timeouts
@@ -149,7 +154,17 @@ class OpenAIChatClient:
             headers={"traceparent": traceparent} if traceparent and self._target.propagate_trace else None,
             extensions={"timeout": timeout},
         )
-        response = await self._http.send(http_request, stream=True)
+        # The limits above hold for each read and write; headers that come drop by drop need one for them all.
+        whole_s = 2 * limits.connect_s + limits.first_byte_s
+        try:
+            async with asyncio.timeout(whole_s):
+                response = await self._http.send(http_request, stream=True)
+        except TimeoutError:
+            raise ProviderError(
+                ErrorKind.FIRST_BYTE_TIMEOUT,
+                f"target {self._target.name}: no whole answer header within {whole_s:g} s "
+                "(twice connect_s and first_byte_s)",
+            ) from None
         timeout["read"] = None  # the body has limits of its own, which keep-alive comments can't outwit
         return response
 
@@ -157,20 +172,22 @@ class OpenAIChatClient:
         """Feed the body to the answer until it is over, however that comes about.
 
         Raises:
-            ProviderError: Another status than 200, an encoding nobody asked for, too large, too silent.
+            ProviderError: Another status than 200, an encoding that nobody reads, too large, too silent.
         """
         limits = self._target.timeouts
-        self._check_encoding(response)
+        encoding = response.headers.get("content-encoding", "")
+        decoder = decoder_for(encoding)
+        if response.status_code != 200:
+            raise await self._refusal(response, body, decoder)
+        if decoder is None:
+            raise self._unreadable(f"is encoded as {short_words(encoding)}, though identity was asked for")
         slack_s = limits.idle_s * _LIMIT_SLACK
         loop = asyncio.get_running_loop()
+        silence = _Silence(max(limits.first_byte_s, limits.idle_s), loop.time())
         try:
             async with asyncio.timeout_at(loop.time() + limits.first_byte_s) as limit:
-                if response.status_code != 200:
-                    raise status_failure(response, await _read_text(body), self._target, secrets=self._secrets)
-                silence = _Silence(max(limits.first_byte_s, limits.idle_s), loop.time())
                 async for data in body:
-                    has_items = answer.take(data)
-                    self._check_size(answer)
+                    has_items = await self._take(data, decoder, answer)
                     if answer.is_over:
                         return
                     silence.note(loop.time(), has_items=has_items, has_finished=answer.has_finished)
@@ -185,21 +202,53 @@ class OpenAIChatClient:
                 raise
             answer.cut = f"the connection was lost ({cut_words(error)})"
 
-    def _check_encoding(self, response: httpx.Response) -> None:
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        if encoding not in _DECODED_ENCODINGS:
-            raise ProviderError(
-                ErrorKind.NOT_A_STREAM,
-                f"target {self._target.name}: the answer is encoded as {short_words(encoding)}, "
-                "though identity was asked for",
-            )
+    async def _take(self, data: bytes, decoder: Decoder, answer: Answer) -> bool:
+        """Hand one read over, in pieces that leave the loop to others in between; whether it gave items."""
+        had_count = answer.item_count
+        is_first = True
+        try:
+            for piece in decoder.decode(data):
+                if not is_first:
+                    await asyncio.sleep(0)
+                is_first = False
+                answer.byte_count += len(piece)
+                if answer.byte_count > RESPONSE_LIMIT_BYTES or answer.item_count > ITEM_LIMIT:
+                    raise self._too_large()
+                answer.take(piece)
+                if answer.is_over:
+                    break
+        except ValueError as error:
+            raise self._unreadable(f"can't be decoded: it is {error}") from error
+        return answer.item_count > had_count
 
-    def _check_size(self, answer: Answer) -> None:
-        if answer.byte_count > RESPONSE_LIMIT_BYTES:
-            raise ProviderError(
-                ErrorKind.RESPONSE_TOO_LARGE,
-                f"target {self._target.name}: the answer is larger than {RESPONSE_LIMIT_BYTES >> 20} MiB",
-            )
+    async def _refusal(
+        self, response: httpx.Response, body: AsyncIterator[bytes], decoder: Decoder | None
+    ) -> ProviderError:
+        """The status counts, whatever becomes of the body: what had come of it serves the message."""
+        parts: list[bytes] = []
+        size = 0
+        with contextlib.suppress(TimeoutError, ValueError, *TRANSPORT_ERRORS):
+            async with asyncio.timeout(min(self._target.timeouts.first_byte_s, _ERROR_BODY_LIMIT_S)):
+                async for data in body:
+                    for piece in decoder.decode(data) if decoder is not None else ():
+                        parts.append(piece)
+                        size += len(piece)
+                        if size > _ERROR_BODY_LIMIT_BYTES:
+                            break
+                    if size > _ERROR_BODY_LIMIT_BYTES:
+                        break
+        text = b"".join(parts).decode("utf-8", "replace")
+        return status_failure(response, text, self._target, secrets=self._secrets)
+
+    def _unreadable(self, words: str) -> ProviderError:
+        return ProviderError(ErrorKind.NOT_A_STREAM, f"target {self._target.name}: the answer {words}")
+
+    def _too_large(self) -> ProviderError:
+        return ProviderError(
+            ErrorKind.RESPONSE_TOO_LARGE,
+            f"target {self._target.name}: the answer is larger than {RESPONSE_LIMIT_BYTES >> 20} MiB "
+            f"or {ITEM_LIMIT:,} items",
+        )
 
     def _timed_out(self, byte_count: int) -> ProviderError:
         limits, where = self._target.timeouts, f"target {self._target.name}"
@@ -241,26 +290,6 @@ def _tell_the_end(inbox: Inbox, reader: asyncio.Task[None]) -> None:
         return
     error = reader.exception()
     inbox.put_nowait(error if isinstance(error, Exception) else None)
-
-
-def _body(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body as it comes. Where there is nothing to decode, past httpx's decoders, which cost 20 µs a chunk."""
-    stream = response.stream
-    if response.headers.get("content-encoding", "identity") == "identity" and isinstance(
-        stream, httpx.AsyncByteStream
-    ):
-        return aiter(stream)
-    return response.aiter_bytes()
-
-
-async def _read_text(body: AsyncIterator[bytes]) -> str:
-    """The body of a refusal, as far as it serves a message."""
-    parts: list[bytes] = []
-    async for data in body:
-        parts.append(data)
-        if sum(map(len, parts)) > _ERROR_BODY_LIMIT_BYTES:
-            break
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -47,11 +47,6 @@ class EventDecoder:
         """What came that is no event stream: a JSON or HTML body, or lines without a known field."""
         return "\n".join(self._text)
 
-    @property
-    def is_plain_body(self) -> bool:
-        """The first line showed that the body is JSON or HTML, whatever its content type says."""
-        return self._is_stream is False
-
     def feed(self, data: bytes) -> list[SseEvent]:
         events: list[SseEvent] = []
         if self._skip_lf and data:

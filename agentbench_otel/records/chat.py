@@ -75,7 +75,7 @@ class ItemKind(StrEnum):
     """What an item of a model stream is. The last two are no items: they end the list of awaits."""
 
     RAW_CHUNK = "raw_chunk"
-    """A chunk that carries nothing for us: a role, an empty delta, an annotation."""
+    """A chunk that carries nothing for us: a role, an empty delta, an annotation. Several in a row are one."""
     TEXT = "text"
     REASONING = "reasoning"
     REFUSAL = "refusal"

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from agentbench_otel import __version__, names
 from agentbench_otel.errors import InputError, MeasurementError
-from agentbench_otel.measurement.assemble import assemble
+from agentbench_otel.measurement.assemble import assemble, to_datetime
 from agentbench_otel.measurement.tree import is_span
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.spans import SpanRecord
@@ -43,7 +44,7 @@ class MeasuredFile:
     """The runs of a file in the order of their starts. ``foreign_count`` spans of other scopes were ignored."""
 
     runs: tuple[RunResult, ...]
-    finished_ns: int
+    finished_at: datetime
     foreign_count: int
 
 
@@ -73,7 +74,11 @@ def measure_file(path: Path) -> MeasuredFile:
             raise InputError(f"{path}: trace {trace_id}: {error}") from None
     runs.sort(key=lambda run: run.started_at)
     finished_ns = max(span.end_ns for spans in with_run.values() for span in spans)
-    return MeasuredFile(runs=tuple(runs), finished_ns=finished_ns, foreign_count=foreign_count)
+    try:
+        finished_at = to_datetime(finished_ns)
+    except (ValueError, OverflowError, OSError):
+        raise InputError(f"{path}: a span ends at {finished_ns} ns, which is no time") from None
+    return MeasuredFile(runs=tuple(runs), finished_at=finished_at, foreign_count=foreign_count)
 
 
 def _read_traces(path: Path) -> tuple[dict[str, list[SpanRecord]], int]:

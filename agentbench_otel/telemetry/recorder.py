@@ -5,10 +5,11 @@ what is exported, never what is measured.
 """
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
+from secrets import randbits, token_hex
 from typing import overload
 
 from agentbench_otel import names
@@ -16,6 +17,7 @@ from agentbench_otel.errors import ErrorKind, RunError
 from agentbench_otel.ports import Clock
 from agentbench_otel.records.chat import GENERATED_KINDS, ItemKind
 from agentbench_otel.records.spans import AttributeValue, SpanEvent, SpanKind, SpanRecord
+from agentbench_otel.redaction import SHORTEST_SECRET, redact
 
 _SPAN_ID_MASK = (1 << 64) - 1
 
@@ -65,7 +67,7 @@ class OpenSpan:
         self.name = name
         self.kind = kind
         self.parent_span_id = parent_span_id
-        self.span_id = span_id or secrets.token_hex(8)
+        self.span_id = span_id or token_hex(8)
         self.start_ns = start_ns
         self.attributes: dict[str, AttributeValue] = dict(attributes)
         self.failure: BaseException | None = None
@@ -90,9 +92,11 @@ class OpenSpan:
             kind=self.kind,
             start_ns=self.start_ns,
             end_ns=end_ns,
-            attributes={**self.attributes, **error_attributes},
-            events=tuple(self._events),
-            error=None if error is None else error_words(error),
+            attributes=self._recorder.clean({**self.attributes, **error_attributes}),
+            events=tuple(
+                replace(event, attributes=self._recorder.clean(event.attributes)) for event in self._events
+            ),
+            error=None if error is None else self._recorder.clean_text(error_words(error)),
         )
 
 
@@ -107,7 +111,7 @@ class CallMoments:
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
-        self.span_id = secrets.token_hex(8)
+        self.span_id = token_hex(8)
         self.awaits: list[tuple[int, int, int, ItemKind]] = []
         self.visible_flags = bytearray()
 
@@ -131,7 +135,7 @@ class AwaitSpans(Sequence[SpanRecord]):
         self._moments = moments
         self._trace_id = trace_id
         self._call_span_id = call_span_id
-        self._first_id = secrets.randbits(64)
+        self._first_id = randbits(64)
 
     def __len__(self) -> int:
         return len(self._moments.awaits)
@@ -192,15 +196,30 @@ class RecordedSpans(Sequence[SpanRecord]):
 class Recorder:
     """Records one run: one trace, the run span its root, at most one turn and one open model call at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, secrets: Sequence[str] = ()) -> None:
+        """``secrets`` stand on no span: all that is reported is read from spans, so this is the one gate."""
         self.clock = clock
-        self.trace_id = secrets.token_hex(16)
+        self._secrets = [secret for secret in secrets if len(secret) >= SHORTEST_SECRET]
+        self.trace_id = token_hex(16)
         self._spans: list[SpanRecord] = []
         self._awaits: list[AwaitSpans] = []
         self._call_count = 0
         self._open_call: CallMoments | None = None
         self._run: OpenSpan | None = None
         self._turn: OpenSpan | None = None
+
+    def clean(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        if not self._secrets:
+            return attributes
+        return {key: self._clean_value(value) for key, value in attributes.items()}
+
+    def clean_text(self, text: str) -> str:
+        return redact(text, self._secrets)
+
+    def _clean_value(self, value: AttributeValue) -> AttributeValue:
+        if isinstance(value, str):
+            return self.clean_text(value)
+        return tuple(map(self.clean_text, value)) if isinstance(value, list | tuple) else value
 
     def keep(self, span: SpanRecord) -> None:
         self._spans.append(span)

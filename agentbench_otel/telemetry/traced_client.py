@@ -89,7 +89,7 @@ class TracedChatClient:
                         **self._attributes,
                         **_request_attributes(request, self._model, index),
                         **_response_attributes(moments, exchange, told),
-                        **(content_attributes(request, told.content, told.finish_reason) if told.content else {}),
+                        **told.content_attributes(request),
                         names.LOOP_LAG_MAX_NS: lag.max_ns,
                     },
                     phases=[(phase.name, phase.start_ns, phase.end_ns) for phase in exchange.phases],
@@ -103,11 +103,11 @@ class TracedChatClient:
 class _Told:
     """What the items told that goes on the span: the last usage and finish reason, and content if wanted."""
 
-    __slots__ = ("_keeps_content", "content", "finish_reason", "usage")
+    __slots__ = ("_content", "_keeps_content", "finish_reason", "usage")
 
     def __init__(self, keeps_content: bool) -> None:
         self._keeps_content = keeps_content
-        self.content: list[StreamItem] = []
+        self._content: list[StreamItem] = []
         self.usage: TokenUsage | None = None
         self.finish_reason: str | None = None
 
@@ -117,7 +117,13 @@ class _Told:
         if item.finish_reason is not None:
             self.finish_reason = item.finish_reason
         if self._keeps_content:
-            self.content.append(item)
+            self._content.append(item)
+
+    def content_attributes(self, request: ChatRequest) -> dict[str, AttributeValue]:
+        """Prompt and answer, where they are wanted; the prompt also of a call that failed."""
+        if not self._keeps_content:
+            return {}
+        return content_attributes(request, self._content, self.finish_reason)
 
 
 def _as_close_failure(error: Exception) -> RunError:

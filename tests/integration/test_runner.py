@@ -111,6 +111,7 @@ def test_all_twelve_runs_of_the_mock_pass() -> None:
     sink = KeptRuns()
     asyncio.run(run_plans(make_runner(sink), all_plans()))
     assert len(sink.results) == 12
+    assert not any(result.warmup for result in sink.results)
     assert [(result.status, result.error, result.semantic_failures) for result in sink.results] == [
         (Status.PASSED, None, ())
     ] * 12
@@ -390,6 +391,29 @@ def test_a_close_failure_is_appended_to_an_abortion() -> None:
     )
 
 
+def test_a_run_that_is_cancelled_while_it_closes_is_aborted_too() -> None:
+    sink = KeptRuns()
+
+    async def cancel_the_closing() -> None:
+        is_closing = asyncio.Event()
+
+        class Slow(FaultyClient):
+            async def aclose(self) -> None:
+                is_closing.set()
+                await never()
+
+        runner = make_runner(sink, lambda plan, clock: Slow(mock_client(plan, clock)))
+        task = asyncio.create_task(runner.run(plan_of()))
+        await is_closing.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_the_closing())
+    assert sink.result.error == RunFault(kind="aborted", message="the run was aborted before it ended")
+    assert sink.result.total_tokens == 15
+
+
 # --- closing -----------------------------------------------------------------------------------------------
 
 
@@ -579,6 +603,22 @@ def test_the_run_span_of_a_failed_run_is_an_error() -> None:
     (run_span,) = [span for span in sink.spans[0] if span.parent_span_id is None]
     assert run_span.error == "the stream ended too early"
     assert run_span.attributes[names.ERROR_TYPE] == "stream_truncated"
+
+
+def test_the_verdict_stands_at_the_end_of_the_turn() -> None:
+    sink = run(plan_of(CaseId.PARALLEL_VOLUME_SCHEDULE), executor_factory=SerialExecutor)
+    spans = {span.name.partition(" ")[0]: span for span in sink.spans[0]}
+    (event,) = [event for event in spans[names.RUN_SPAN].events if event.name == names.SEMANTIC_FAILURE_EVENT]
+    assert event.time_ns == spans[names.TURN_SPAN].end_ns
+
+
+def test_what_was_said_stands_on_no_span() -> None:
+    sink = run(*all_plans())
+    for result, spans in zip(sink.results, sink.spans, strict=True):
+        case = CATALOGUE[result.case_id]
+        written = " ".join(map(repr, spans))
+        for words in (case.user_message, *case.mock_messages, *case.expectation.visible_messages, "Design review"):
+            assert words not in written
 
 
 # --- identity and settings of a run ------------------------------------------------------------------------

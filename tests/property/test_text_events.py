@@ -219,7 +219,7 @@ def test_a_long_text_in_small_deltas_takes_linear_time(opening: str, unit: str) 
     short_s = min(time_s(lambda: decode([opening] + [unit] * 25_000)) for _ in range(3))
     long_s = time_s(lambda: decode([opening] + [unit] * 200_000))
 
-    assert long_s < 2 * 8 * short_s
+    assert long_s < 4 * 8 * short_s  # quadratic would be 64 times; a busy machine may double a time
 
 
 @pytest.mark.parametrize("unit", ["<", "<a>", "</event>", "<event>a</event>", "<event>"])

@@ -103,7 +103,7 @@ def test_the_first_byte_and_the_first_token_come_when_the_server_was_told_to_sen
 def test_a_connection_lost_in_the_stream_is_a_truncated_stream(server: RunningLlmock) -> None:
     error = broken_stream(server, "disconnect")
     assert error.kind == ErrorKind.STREAM_TRUNCATED
-    assert "peer closed connection" in error.message
+    assert "connection was lost" in error.message
     assert error.retryable
 
 

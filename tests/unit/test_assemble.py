@@ -174,6 +174,11 @@ def test_the_error_of_a_call_has_its_kind_and_its_words() -> None:
     assert call.error == RunFault(kind="stream_truncated", message="it went away")
 
 
+def test_a_reuse_that_is_no_boolean_was_not_measured() -> None:
+    (call, _) = assemble(changed(names.MODEL_CALL_SPAN, {names.CONNECTION_REUSED: "yes"})).model_calls
+    assert call.connection_reused is None
+
+
 def test_the_stream_sum_is_null_when_one_call_got_nothing() -> None:
     run = RunSpans()
     run.run()
@@ -272,6 +277,10 @@ def test_the_verdict_is_read_as_it_was_recorded() -> None:
         (FailureKind.TERMINAL, "it did not end")
     ]
     assert result.warnings == ("beware",)
+
+
+def test_an_error_without_words_has_its_kind_alone() -> None:
+    assert assemble(spans_with({names.ERROR_KIND: "http_500"})).error == RunFault(kind="http_500", message="")
 
 
 def test_a_result_comes_back_from_its_json() -> None:

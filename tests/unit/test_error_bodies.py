@@ -15,12 +15,12 @@ from agentbench_otel.providers.error_bodies import (
     read_body_error,
     read_error,
     read_error_body,
-    redact,
     short_words,
 )
 from agentbench_otel.providers.sockets import ExchangeMarks
 from agentbench_otel.providers.wire import WireNames
 from agentbench_otel.records.chat import Exchange
+from agentbench_otel.redaction import redact
 
 # --- shapes -----------------------------------------------------------------------------------------------
 

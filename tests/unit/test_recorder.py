@@ -112,6 +112,14 @@ def test_a_call_of_a_recorder_without_a_run_is_a_root() -> None:
     assert by_name(recorder.spans())["chat tiny"].parent_span_id is None
 
 
+def test_a_handler_outside_a_turn_is_a_root() -> None:
+    recorder = Recorder(ManualClock())
+    with recorder.tool_handler("tool", {}):
+        pass
+    (handler,) = recorder.spans()
+    assert handler.parent_span_id is None
+
+
 def test_only_the_model_call_is_a_client_span() -> None:
     assert [span.name for span in record_run() if span.kind is SpanKind.CLIENT] == ["chat tiny"]
 

@@ -156,21 +156,18 @@ def test_a_json_or_html_body_is_kept_as_text(body: str) -> None:
     decoder = plain(*body)
 
     assert decoder.plain_text == body.strip("\n\ufeff")
-    assert decoder.is_plain_body
 
 
 def test_lines_without_a_known_field_are_kept_as_text() -> None:
     decoder = plain("Internal Server Error\nupstream: gone\n\n")
 
     assert decoder.plain_text == "Internal Server Error\nupstream: gone"
-    assert not decoder.is_plain_body
 
 
 def test_json_after_the_first_line_does_not_make_a_stream_plain() -> None:
     decoder = EventDecoder()
 
     assert fed(decoder, ": ok\n", '{"a":1}\n', "data: b\n\n") == [event("b")]
-    assert not decoder.is_plain_body
     assert decoder.plain_text == '{"a":1}'
 
 

@@ -30,6 +30,7 @@ from agentbench_otel.records.spans import AttributeValue, SpanKind, SpanRecord
 from agentbench_otel.records.turn import OutputMessage
 from agentbench_otel.telemetry.recorder import Recorder
 from agentbench_otel.telemetry.traced_client import TracedChatClient
+from tests.support.agent_fakes import run_in_virtual_time
 from tests.support.clients import ScriptedStream, Stream, StreamsClient, text_item, usage_item
 from tests.support.clock import MS, T0_NS, ManualClock
 
@@ -417,6 +418,7 @@ def test_a_cancellation_while_closing_goes_on_even_after_an_error_of_the_provide
     bench, _ = bench_of_iterator(lost(), close_error=asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(bench.consume())
+    assert bench.attributes[names.ERROR_TYPE] == "stream_truncated"
 
 
 # --- what stands on the span -------------------------------------------------------------------------------
@@ -562,6 +564,33 @@ def test_a_loop_that_was_never_late_has_no_lag() -> None:
     bench = bench_of(text_item(T0_NS + 1), wait_ms=0)
     asyncio.run(bench.consume())
     assert bench.attributes[names.LOOP_LAG_MAX_NS] == 0
+
+
+def lag_of(*blocked_ms: int) -> AttributeValue:
+    """The lag of a call whose loop takes samples again and again, each time after having been blocked so long."""
+
+    def blocking(bench: Bench) -> Stream:
+        async def stream(request: ChatRequest, exchange: Exchange) -> AsyncGenerator[StreamItem, None]:
+            del request, exchange
+            for ms in blocked_ms:
+                bench.clock.advance_ms(ms)
+                await asyncio.sleep(0.006)  # of virtual time: one sample is due
+            yield text_item(T0_NS + 1)
+
+        return stream
+
+    bench = bench_with(blocking)
+    run_in_virtual_time(bench.consume())
+    return bench.attributes[names.LOOP_LAG_MAX_NS]
+
+
+def test_the_loop_is_sampled_every_five_milliseconds() -> None:
+    assert lag_of(5, 5, 5) == 0
+
+
+@pytest.mark.parametrize("blocked_ms", [(20, 5, 5), (5, 20, 5), (5, 5, 20)], ids=["first", "second", "third"])
+def test_the_worst_of_all_samples_is_told(blocked_ms: tuple[int, ...]) -> None:
+    assert lag_of(*blocked_ms) == 15 * MS
 
 
 def test_no_timer_outlives_the_call() -> None:
