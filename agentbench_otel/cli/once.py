@@ -83,6 +83,11 @@ def once(
             config, plans, endpoints=endpoints, is_mock=mock, sinks=sinks, on_start=progress.start
         )
         progress.clear()
+        if cycle.signal_number is not None:
+            click.echo(
+                f"aborted by signal {cycle.signal_number} in run {len(cycle.report.runs)} of {len(plans)}",
+                err=True,
+            )
         if export is not None:
             export.hand_over()
             click.echo(export.words(), err=True)

@@ -15,7 +15,7 @@ import time
 
 import httpx
 
-from agentbench_otel.records.chat import Exchange, ItemKind
+from agentbench_otel.records.chat import ChatMessage, ChatRequest, Exchange, ItemKind
 from tests.support.chat import HELLO, openai_client
 from tests.support.schedule_server import ScheduleServer
 
@@ -70,18 +70,19 @@ async def ttft_shift_ms(server: ScheduleServer) -> list[float]:
     """How late each of 100 streams that start at once has its first piece, by the server's record of its write."""
     model = "truth-ttft500-itl20-n20"
 
-    async def one() -> int:
+    async def one(number: int) -> int:
         client = openai_client(server.base_url, model=model, clock=time.perf_counter_ns)
+        request = ChatRequest(messages=(ChatMessage(role="user", content=str(number)),))
         arrivals = [
-            item.arrival_ns async for item in client.stream_chat(HELLO, Exchange()) if item.kind is ItemKind.TEXT
+            item.arrival_ns async for item in client.stream_chat(request, Exchange()) if item.kind is ItemKind.TEXT
         ]
         await client.aclose()
         return arrivals[0]
 
     server.reset()
-    arrivals = sorted(await asyncio.gather(*(one() for _ in range(CONCURRENT_STREAMS))))
-    writes = sorted(record.chunks[0].written_ns for record in server.truth())
-    return [(arrival - written) / 1e6 for arrival, written in zip(arrivals, writes, strict=True)]
+    arrivals = await asyncio.gather(*map(one, range(CONCURRENT_STREAMS)))
+    writes = {record.body["messages"][0]["content"]: record.chunks[0].written_ns for record in server.truth()}
+    return [(arrival - writes[str(number)]) / 1e6 for number, arrival in enumerate(arrivals)]
 
 
 def main() -> None:

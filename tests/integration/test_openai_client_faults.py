@@ -1,15 +1,18 @@
 """The OpenAI client against everything that goes wrong on real sockets: one kind each, and nothing is lost."""
 
+import asyncio
 import gzip
 import json
 import time
+from contextlib import aclosing
 
+import brotli  # type: ignore[import-untyped]
 import pytest
 
 from agentbench_otel.providers import openai
-from agentbench_otel.records.chat import ItemKind
-from tests.support.chat import Streamed, openai_client, run, stream_and_close
-from tests.support.raw_server import RawServer, http_answer
+from agentbench_otel.records.chat import Exchange, ItemKind
+from tests.support.chat import HELLO, Streamed, openai_client, run, stream_and_close
+from tests.support.raw_server import DripServer, RawServer, http_answer
 from tests.support.schedule_server import ScheduleServer
 
 QUICK = {"connect_s": 0.5, "first_byte_s": 0.3, "idle_s": 0.2}
@@ -228,3 +231,114 @@ def test_a_bug_in_ending_an_answer_reaches_the_consumer_too(monkeypatch: pytest.
     monkeypatch.setattr("agentbench_otel.providers.answer.Answer.end", broken)
     with RawServer(http_answer(sse(text_chunk("Hello")))) as server, pytest.raises(ZeroDivisionError):
         streamed_from(server.base_url)
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def test_an_error_body_in_very_many_pieces_is_read_in_linear_time() -> None:
+    head = b"HTTP/1.1 500 X\r\ntransfer-encoding: chunked\r\n\r\n"
+    with RawServer(head + chunked(*[b"x"] * 60_000) + b"0\r\n\r\n") as server:
+        start_s = time.process_time()
+        kind, words = failure_of(streamed_from(server.base_url, timeouts={**QUICK, "first_byte_s": 10}))
+        assert time.process_time() - start_s < 8
+    assert kind == "http_500"
+    assert len(words) < 400
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br"])
+def test_a_small_body_that_stands_for_a_huge_one_ends_at_the_limit(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "RESPONSE_LIMIT_BYTES", 4 << 20)
+    huge = b": " + b"x" * (64 << 20)
+    body = gzip.compress(huge) if encoding == "gzip" else brotli.compress(huge)
+    assert len(body) < 1 << 20
+    with RawServer(http_answer(body, headers=f"content-encoding: {encoding}\r\n")) as server:
+        kind, _ = failure_of(streamed_from(server.base_url, timeouts={**QUICK, "first_byte_s": 10, "idle_s": 10}))
+    assert kind == "response_too_large"
+
+
+def test_an_answer_of_very_many_items_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "ITEM_LIMIT", 1_000)
+    with RawServer(http_answer(sse(*[text_chunk("x")] * 5_000))) as server:
+        streamed = streamed_from(server.base_url)
+    assert failure_of(streamed)[0] == "response_too_large"
+    assert len(streamed.items) < 2_000
+
+
+def test_headers_that_come_drop_by_drop_end_at_a_limit() -> None:
+    with DripServer(b"HTTP/1.1 200 OK\r\nx-y: " + b"z" * 1000, interval_s=0.05) as server:
+        limits = {"connect_s": 0.2, "first_byte_s": 0.3, "idle_s": 0.3}
+        start_s = time.monotonic()
+        kind, _ = failure_of(streamed_from(server.base_url, timeouts=limits))
+        assert time.monotonic() - start_s < 3
+    assert kind == "first_byte_timeout"
+
+
+@pytest.mark.parametrize("stays_silent", [False, True], ids=["cut", "stalled"])
+def test_a_refusal_keeps_its_status_whatever_becomes_of_its_body(stays_silent: bool) -> None:
+    head = b"HTTP/1.1 503 X\r\nretry-after: 3\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"model is l")
+    with RawServer(head, stays_silent=stays_silent) as server:
+        streamed = streamed_from(server.base_url)
+    kind, words = failure_of(streamed)
+    assert kind == "http_503"
+    assert "model is l" in words
+    assert getattr(streamed.error, "retry_after_s", None) == 3
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e999", "9" * 400, "-5", "soon"])
+def test_a_retry_after_that_is_no_time_is_none(value: str) -> None:
+    answer = http_answer("{}", status="429 X", headers=f"retry-after-ms: {value}\r\n")
+    with RawServer(answer) as server:
+        streamed = streamed_from(server.base_url)
+    assert getattr(streamed.error, "retry_after_s", None) in (None, 0)
+
+
+def test_what_came_before_the_end_of_the_body_did_not_arrive_with_it() -> None:
+    """A last event without its blank line is known only at the end, which may be long after its bytes."""
+    event = f"data: {json.dumps(text_chunk('Hello', 'stop'))}"
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(event.encode())
+    with RawServer(head, then=b"0\r\n\r\n", after_s=0.15) as server:
+        streamed = streamed_from(server.base_url, timeouts={**QUICK, "idle_s": 1})
+    assert streamed.text() == "Hello"
+    first_byte = streamed.exchange.phases[-1]
+    assert max(item.arrival_ns for item in streamed.items) - first_byte.end_ns < 100_000_000
+
+
+def test_a_cancelled_call_keeps_its_phases() -> None:
+    async def cancelled() -> Exchange:
+        client = openai_client(server.base_url)
+        exchange = Exchange()
+
+        async def consume() -> None:
+            async with aclosing(client.stream_chat(HELLO, exchange)) as items:
+                async for _ in items:
+                    pass
+
+        task = asyncio.create_task(consume())
+        await asyncio.wait([task], timeout=0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await client.aclose()
+        return exchange
+
+    with RawServer(stays_silent=True) as server:
+        exchange = run(cancelled())
+    assert [phase.name for phase in exchange.phases] == ["connect", "send"]
+    assert exchange.is_connection_reused is False
+
+
+@pytest.mark.parametrize("odd", [{"error_code": 0}, {"error_code": None}, {"detail": None}, {"detail": "high"}])
+def test_a_good_chunk_with_an_odd_field_is_no_error(odd: dict[str, object]) -> None:
+    with RawServer(http_answer(sse({**text_chunk("Hello", "stop"), **odd}))) as server:
+        streamed = streamed_from(server.base_url)
+    assert streamed.error is None
+
+
+def test_a_short_header_value_changes_nothing_of_what_the_model_says() -> None:
+    with RawServer(http_answer(sse(text_chunk("11 is one", "stop")))) as server:
+        streamed = streamed_from(server.base_url, headers={"X-Flag": "1"}, api_key=KEY)
+    assert streamed.text() == "11 is one"

@@ -91,6 +91,8 @@ def test_an_endpoint_that_takes_neither_cap_gets_none() -> None:
         refusal("stream is not supported", param="stream"),
         refusal("the GPU's temperature is 95 degrees", status=500),
         refusal("something failed"),
+        refusal("unknown model m (the request had temperature 0)", param="model"),
+        refusal("unexpected EOF in the upstream connection after 3 s; the request was sent with max_tokens=128"),
         ProviderError("in_stream_error", "temperature is not supported"),
     ],
 )
