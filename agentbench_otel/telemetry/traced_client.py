@@ -9,7 +9,8 @@ from agentbench_otel.records.chat import ChatRequest, Exchange, ItemKind, Stream
 from agentbench_otel.records.spans import AttributeValue
 from agentbench_otel.telemetry.content import content_attributes
 from agentbench_otel.telemetry.loop_lag import LoopLag
-from agentbench_otel.telemetry.recorder import CallMoments, Recorder, error_words
+from agentbench_otel.telemetry.recorded_spans import CallMoments
+from agentbench_otel.telemetry.recorder import Recorder, error_words
 
 
 class TracedChatClient:

@@ -17,7 +17,8 @@ from agentbench_otel import app
 from agentbench_otel.records.chat import ChatMessage, ChatRequest, Exchange, ItemKind, StreamItem
 from agentbench_otel.runner import Runner, plan_runs
 from agentbench_otel.telemetry.clock import AnchoredClock
-from agentbench_otel.telemetry.recorder import CallMoments, Recorder
+from agentbench_otel.telemetry.recorded_spans import CallMoments
+from agentbench_otel.telemetry.recorder import Recorder
 from agentbench_otel.telemetry.traced_client import TracedChatClient
 
 PROCESS_RUNS = 9

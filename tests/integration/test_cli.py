@@ -658,7 +658,9 @@ def test_progress_vanishes_when_a_signal_ends_the_cycle(tmp_path: Path, silent_s
         abort_when=silent_server.take_request,
     )
     assert exit_code == 130
-    assert "[1/12] silent ordinary_chat dual_agent #1 …\r\x1b[Ksilent · m · times in ms" in shown
+    told = shown.replace("\r\n", "\n")
+    aborted = "aborted by signal 2 in run 1 of 12"
+    assert f"[1/12] silent ordinary_chat dual_agent #1 …\r\x1b[K{aborted}\nsilent · m · times in ms" in told
 
 
 def test_progress_vanishes_when_an_error_ends_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:

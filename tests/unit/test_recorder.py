@@ -10,14 +10,8 @@ from agentbench_otel import names
 from agentbench_otel.errors import AgentError, ProviderError
 from agentbench_otel.records.chat import ItemKind
 from agentbench_otel.records.spans import SpanKind, SpanRecord
-from agentbench_otel.telemetry.recorder import (
-    CallMoments,
-    OpenSpan,
-    RecordedSpans,
-    Recorder,
-    error_type,
-    error_words,
-)
+from agentbench_otel.telemetry.recorded_spans import CallMoments, RecordedSpans
+from agentbench_otel.telemetry.recorder import OpenSpan, Recorder, error_type, error_words
 from tests.support.clock import MS, T0_NS, ManualClock
 
 SPANS_OF_ONE_CALL = 7
