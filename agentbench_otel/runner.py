@@ -312,4 +312,4 @@ def _internal_fault(plan: RunPlan, error: Exception) -> RunFault:
         plan.iteration,
         exc_info=error,
     )
-    return RunFault(kind=ErrorKind.INTERNAL, message=f"{type(error).__qualname__}: {error}")
+    return RunFault(kind=ErrorKind.INTERNAL, message=f"{type(error).__qualname__}: {error}".removesuffix(": "))

@@ -87,8 +87,8 @@ def _doubt(field: str, spread: Spread) -> str | None:
         if spread.n < _ENOUGH_RUNS
         else "look for other load on the client or the server, or for a cold start among the runs"
     )
-    share = f"{width_ms / spread.median_ms:.0%} of" if spread.median_ms else "far from"
+    share = f", a width of {width_ms / spread.median_ms:.0%} of the median" if spread.median_ms else ""
     return (
         f"the median {TIMES[field]} of {spread.median_ms:.1f} ms is doubtful: {spread.n} runs lie between "
-        f"{spread.min_ms:.1f} and {spread.max_ms:.1f} ms, a width of {share} the median; {remedy}"
+        f"{spread.min_ms:.1f} and {spread.max_ms:.1f} ms{share}; {remedy}"
     )

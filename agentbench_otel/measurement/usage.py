@@ -33,7 +33,7 @@ def usage_of(call: Call) -> TokenUsage | None:
 
 def _count(call: Call, key: str) -> int | None:
     value = call.span.attributes.get(key)
-    return value if isinstance(value, int) else None
+    return value if type(value) is int else None
 
 
 def total_usage(usages: Sequence[TokenUsage | None]) -> TokenTotals:

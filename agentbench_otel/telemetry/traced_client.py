@@ -163,8 +163,8 @@ def _response_attributes(moments: CallMoments, exchange: Exchange, told: _Told) 
         names.ADAPTATIONS: tuple(exchange.adaptations) or None,
         names.CALL_WARNINGS: tuple(exchange.warnings) or None,
     }
-    _, _, first_arrival_ns, first_kind = moments.awaits[0] if moments.awaits else (0, 0, 0, None)
-    if first_arrival_ns and first_kind is not None:
+    _, _, first_arrival_ns, first_kind = moments.awaits[0]
+    if first_arrival_ns:
         known[names.FIRST_ITEM_KIND] = first_kind.value
         known[names.RESPONSE_TIME_TO_FIRST_CHUNK] = (first_arrival_ns - moments.start_ns) / 1e9
     if usage is not None:

@@ -3,7 +3,6 @@ hangs, and how the bytes were cut changes nothing. What once broke it stands in 
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +128,6 @@ def check(heard: Heard) -> None:
         assert any(item.kind in GENERATED_KINDS for item in heard.items)
 
 
-def without_arrivals(heard: Heard) -> tuple[object, ...]:
-    words = None if heard.failure is None else str(heard.failure)
-    return [replace(item, arrival_ns=0) for item in heard.items], words, heard.exchange
-
-
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=bodies, data=st.data(), cut=st.sampled_from([None, "the connection was lost"]))
 def test_any_bytes_in_any_cut_end_in_items_and_a_known_error(
@@ -143,7 +137,7 @@ def test_any_bytes_in_any_cut_end_in_items_and_a_known_error(
     check(whole)
     positions = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=6)))
     reads = [body[start:end] for start, end in zip([0, *positions], [*positions, len(body)], strict=True)]
-    assert without_arrivals(hear(reads, cut=cut)) == without_arrivals(whole)
+    assert hear(reads, cut=cut).without_arrivals() == whole.without_arrivals()
 
 
 @settings(max_examples=150, deadline=None)
@@ -162,4 +156,4 @@ def test_what_once_broke_the_client_no_longer_does(file: Path) -> None:
     body = file.read_bytes()
     check(hear([body]))
     one_by_one = [body[position : position + 1] for position in range(len(body))]
-    assert without_arrivals(hear(one_by_one)) == without_arrivals(hear([body]))
+    assert hear(one_by_one).without_arrivals() == hear([body]).without_arrivals()

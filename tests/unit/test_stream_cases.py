@@ -1,20 +1,16 @@
 """The recorded answers of real servers, through the whole way from bytes to items, without a socket."""
 
-import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import pytest
 
 from agentbench_otel.config import Target
-from agentbench_otel.errors import ProviderError
-from agentbench_otel.providers.answer import Answer, Inbox
 from agentbench_otel.providers.failures import status_failure
-from agentbench_otel.providers.sockets import ExchangeMarks
-from agentbench_otel.providers.wire import WireNames
-from agentbench_otel.records.chat import GENERATED_KINDS, Exchange, ItemKind, StreamItem, TokenUsage, ToolCall
+from agentbench_otel.records.chat import ItemKind, TokenUsage, ToolCall
+from tests.support.answers import Heard
+from tests.support.answers import hear as hear_reads
 from tests.support.replay_server import StreamCase, frame_bytes, load_cases
 
 NEEDS_A_SOCKET = {
@@ -39,57 +35,8 @@ _FIRST_ITEM_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What the consumer of one answer got; arrivals and ``end_read`` are numbers of reads, from 0."""
-
-    items: tuple[StreamItem, ...]
-    failure: ProviderError | None
-    unstreamed_text: str
-    warnings: tuple[str, ...]
-    end_read: int | None
-    """The read after which the answer was over; None when it took the end of the body to know."""
-
-    def without_arrivals(self) -> tuple[object, ...]:
-        failure = self.failure
-        words = None if failure is None else (failure.kind, str(failure), failure.code, failure.param)
-        return [replace(item, arrival_ns=0) for item in self.items], words, self.unstreamed_text, self.warnings
-
-    def text_of(self, kind: ItemKind) -> str:
-        return "".join(item.text for item in self.items if item.kind is kind)
-
-    @property
-    def generated(self) -> list[StreamItem]:
-        return [item for item in self.items if item.kind in GENERATED_KINDS]
-
-
 def hear(case: StreamCase, reads: Iterable[bytes]) -> Heard:
-    """Feed an answer as `OpenAIChatClient` does: read on until it is over, then end it."""
-    marks = ExchangeMarks()
-    exchange = Exchange()
-    inbox: Inbox = asyncio.Queue()
-    answer = Answer(marks=marks, exchange=exchange, inbox=inbox, names=WireNames(()), secrets=())
-    end_read = None
-    for number, data in enumerate(reads):
-        marks.last_read = number
-        answer.take(data)
-        if answer.is_over:
-            end_read = number
-            break
-    if end_read is None and case.close == "abort":
-        answer.cut = "the connection was lost"
-    answer.end()
-    heard = [inbox.get_nowait() for _ in range(inbox.qsize())]
-    last = heard.pop()
-    assert last is None or isinstance(last, ProviderError)
-    assert all(isinstance(item, StreamItem) for item in heard)
-    return Heard(
-        items=tuple(item for item in heard if isinstance(item, StreamItem)),
-        failure=last,
-        unstreamed_text=exchange.unstreamed_text,
-        warnings=tuple(exchange.warnings),
-        end_read=end_read,
-    )
+    return hear_reads(reads, cut="the connection was lost" if case.close == "abort" else None)
 
 
 def one_by_one(data: bytes) -> Iterator[bytes]:
@@ -120,7 +67,7 @@ def test_a_recorded_stream_gives_the_right_items(case: StreamCase) -> None:
     heard = hear(case, map(frame_bytes, case.frames))
     expect = case.expect
 
-    assert heard.text_of(ItemKind.TEXT) + heard.unstreamed_text == expect["visible_text"]
+    assert heard.text_of(ItemKind.TEXT) + heard.exchange.unstreamed_text == expect["visible_text"]
     if "reasoning_text" in expect:
         assert heard.text_of(ItemKind.REASONING) == expect["reasoning_text"]
     if "refusal_text" in expect:
@@ -175,7 +122,7 @@ def test_arguments_that_are_cut_are_left_out_with_a_warning() -> None:
     case = next(case for case in STREAMS if case.id in WARNED_NOT_FAILED)
     heard = hear(case, map(frame_bytes, case.frames))
     [call] = [item.tool_call for item in heard.items if item.tool_call is not None]
-    [warning] = heard.warnings
+    [warning] = heard.exchange.warnings
 
     assert case.expect["error"] == WARNED_NOT_FAILED[case.id]
     assert call.arguments is None
@@ -194,7 +141,7 @@ def test_a_json_body_instead_of_a_stream_generates_nothing_but_its_text_is_kept(
     heard = hear(case, map(frame_bytes, case.frames))
 
     assert heard.generated == []
-    assert heard.unstreamed_text == "Lamp is on."
+    assert heard.exchange.unstreamed_text == "Lamp is on."
 
 
 @pytest.mark.parametrize(
