@@ -41,8 +41,9 @@ def run_case(server: RunningServer, folder: Path, case: str, mode: str, *, runs:
     return found
 
 
-def median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def least_disturbed(calls: list[dict[str, Any]], field: str) -> float:
+    """The shortest time of several calls: a busy machine makes times longer, never shorter."""
+    return min(call[field] for call in calls)
 
 
 def test_first_token_gaps_and_stream_time_are_as_the_fixture_says(aimock: StartAimock, tmp_path: Path) -> None:
@@ -63,11 +64,11 @@ def test_first_token_gaps_and_stream_time_are_as_the_fixture_says(aimock: StartA
     assert [run["status"] for run in runs] == ["passed"] * 3
     assert {call["chunk_count"] for call in calls} == {text_chunks}
     # The role chunk comes at ttft, the first text one interval later, and the finish chunk is a chunk too.
-    assert median([call["provider_ttft_ms"] for call in calls]) == pytest.approx(TTFT_MS, abs=12)
-    assert median([call["token_ttft_ms"] for call in calls]) == pytest.approx(TTFT_MS + INTERVAL_MS, abs=12)
+    assert least_disturbed(calls, "provider_ttft_ms") == pytest.approx(TTFT_MS, abs=12)
+    assert least_disturbed(calls, "token_ttft_ms") == pytest.approx(TTFT_MS + INTERVAL_MS, abs=12)
     expected_stream_ms = TTFT_MS + (text_chunks + 1) * INTERVAL_MS
-    assert median([call["stream_ms"] for call in calls]) == pytest.approx(expected_stream_ms, abs=20)
-    assert median([call["max_chunk_gap_ms"] for call in calls]) == pytest.approx(INTERVAL_MS, abs=8)
+    assert least_disturbed(calls, "stream_ms") == pytest.approx(expected_stream_ms, abs=20)
+    assert least_disturbed(calls, "max_chunk_gap_ms") == pytest.approx(INTERVAL_MS, abs=8)
     for call in calls:
         assert {key: call["usage"][key] for key in USAGE} == USAGE
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.stack
 
 CASES = ("ordinary_chat", "device_volume_silent", "web_search_two_answers")
 RUN_LIMIT_S = 240
+MAX_TOKENS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,10 @@ def live(llama_cpp: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     config, spans, report = folder / "live.yaml", folder / "spans.jsonl", folder / "report.json"
     config.write_text(
         "schema_version: 1\n"
-        f"targets: [{{name: smollm2, base_url: {llama_cpp.base_url}, model: {llama_cpp.model}}}]\n"
-        f"benchmark: {{cases: [{', '.join(CASES)}]}}\n"
+        f"targets: [{{name: smollm2, base_url: {llama_cpp.base_url}, model: {llama_cpp.model}, max_tokens: {MAX_TOKENS}}}]\n"
+        # The same prompts each time, so that the model says the same: with a nonce it now and then begins a
+        # tool call that max_tokens cuts, and this server then ends its stream with an error, without usage.
+        f"benchmark: {{cases: [{', '.join(CASES)}], prompt_cache: allow}}\n"
     )
     log_before = len(server_times_ms(llama_cpp.log_path.read_text()))
     done = run_cli("once", "--config", config, "--spans", spans, "--format", "json", "--output", report)
