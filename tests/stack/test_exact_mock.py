@@ -43,7 +43,7 @@ def run_case(server: RunningServer, folder: Path, case: str, mode: str, *, runs:
 
 def least_disturbed(calls: list[dict[str, Any]], field: str) -> float:
     """The shortest time of several calls: a busy machine makes times longer, never shorter."""
-    return min(call[field] for call in calls)
+    return min(float(call[field]) for call in calls)
 
 
 def test_first_token_gaps_and_stream_time_are_as_the_fixture_says(aimock: StartAimock, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def live(llama_cpp: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     config, spans, report = folder / "live.yaml", folder / "spans.jsonl", folder / "report.json"
     config.write_text(
         "schema_version: 1\n"
-        f"targets: [{{name: smollm2, base_url: {llama_cpp.base_url}, model: {llama_cpp.model}, max_tokens: {MAX_TOKENS}}}]\n"
+        f"targets:\n- {{name: smol, base_url: {llama_cpp.base_url}, model: smollm2, max_tokens: {MAX_TOKENS}}}\n"
         # The same prompts each time, so that the model says the same: with a nonce it now and then begins a
         # tool call that max_tokens cuts, and this server then ends its stream with an error, without usage.
         f"benchmark: {{cases: [{', '.join(CASES)}], prompt_cache: allow}}\n"
