@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from agentbench_otel.cli.output import deliver, exit_code, format_option, output_option
+from agentbench_otel.cli.output import deliver, exit_code, format_option, output_option, tell
 
 
 @click.command()
@@ -26,7 +26,7 @@ def measure(*, file: Path, format_name: str, output: Path | None) -> None:
 
     measured = measure_file(file)
     if measured.foreign_count:
-        click.echo(f"{file}: ignored {measured.foreign_count} span(s) of other scopes", err=True)
+        tell(f"{file}: ignored {measured.foreign_count} span(s) of other scopes")
     report = app.make_report(
         measured.runs,
         is_mock=all(run.mock for run in measured.runs),

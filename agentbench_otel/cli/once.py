@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentbench_otel.cli.output import deliver, exit_code, format_option, output_option
+from agentbench_otel.cli.output import deliver, exit_code, format_option, output_option, tell
 from agentbench_otel.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,13 +84,10 @@ def once(
         )
         progress.clear()
         if cycle.signal_number is not None:
-            click.echo(
-                f"aborted by signal {cycle.signal_number} in run {len(cycle.report.runs)} of {len(plans)}",
-                err=True,
-            )
+            tell(f"aborted by signal {cycle.signal_number} in run {len(cycle.report.runs)} of {len(plans)}")
         if export is not None:
             export.hand_over()
-            click.echo(export.words(), err=True)
+            tell(export.words())
         deliver(cycle.report, format_name, report_file)
         if spans_sink is not None and spans_sink.failure is not None:
             raise spans_sink.failure

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -29,6 +29,19 @@ output_option = click.option(
     type=click.Path(path_type=Path),
     help="Write the report to this file instead of stdout; it is there whole or not at all.",
 )
+
+
+def tell(text: str, *, nl: bool = True) -> None:
+    """On stderr; where nobody reads it any more, the work goes on and the report is kept."""
+    try:
+        click.echo(text, nl=nl, err=True)
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    """What is still buffered goes nowhere, or Python would fail once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def to_json(document: "BaseModel") -> str:
@@ -64,7 +77,7 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         raise  # click ends quietly when a pager has gone
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more at its end
+        _discard(sys.stdout)
         raise InputError(f"stdout: can't be written: {error.strerror}") from None
 
 

@@ -3,11 +3,10 @@
 It writes only between runs: a spinner's thread would compete with the stream that is being measured.
 """
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Self
 
-import click
+from agentbench_otel.cli.output import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from agentbench_otel.records.results import RunResult
     from agentbench_otel.records.spans import SpanRecord
     from agentbench_otel.runner import RunPlan
-
-
-def _tell(text: str, *, nl: bool = True) -> None:
-    """On stderr; where nobody reads it any more, the runs go on and the report is kept."""
-    with contextlib.suppress(OSError):
-        click.echo(text, nl=nl, err=True)
 
 
 class Progress:
@@ -41,19 +34,14 @@ class Progress:
     def clear(self) -> None:
         """Take the live line away, so that nothing of it stands beside what is printed next."""
         if self._has_line:
-            _tell("\r\x1b[K", nl=False)
+            tell("\r\x1b[K", nl=False)
             self._has_line = False
 
     def start(self, plan: "RunPlan") -> None:
         if self._is_live:
             self._has_line = True
             label = f"{plan.target.name} {plan.case_id.value} {plan.mode.value} #{plan.iteration}"
-            _tell(f"\r\x1b[K[{self._ended_count + 1}/{self._run_count}] {label} …", nl=False)
-
-    def close(self) -> None:
-        """Leave nothing of the live line behind, however the cycle ended."""
-        if self._is_live:
-            _tell("\r\x1b[K", nl=False)
+            tell(f"\r\x1b[K[{self._ended_count + 1}/{self._run_count}] {label} …", nl=False)
 
     def accept(self, result: "RunResult", spans: "Sequence[SpanRecord]") -> None:
         del spans
@@ -62,4 +50,4 @@ class Progress:
             return
         wall = "" if result.turn_wall_time_ms is None else f" {result.turn_wall_time_ms:.1f} ms"
         label = f"{result.target} {result.case_id.value} {result.mode.value} #{result.iteration}"
-        _tell(f"[{self._ended_count}/{self._run_count}] {label} {result.status.value}{wall}")
+        tell(f"[{self._ended_count}/{self._run_count}] {label} {result.status.value}{wall}")

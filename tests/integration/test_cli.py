@@ -981,3 +981,24 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         [COMMAND[0], "-c", script], cwd=tmp_path, env=environment(), capture_output=True, timeout=30, check=True
     )
     assert process.stdout.decode().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}], ids=["plain", "push"]
+)
+def test_a_stderr_that_nobody_reads_costs_no_report(tmp_path: Path, variables: dict[str, str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as unread:
+        process = subprocess.run(
+            [*COMMAND, "once", "--mock", *ONE],
+            cwd=tmp_path,
+            env=environment(**variables),
+            stdout=subprocess.PIPE,
+            stderr=unread,
+            encoding="utf-8",
+            timeout=30,
+            check=False,
+        )
+    assert "1 attempted, 1 passed, 0 failed" in process.stdout
+    assert process.returncode == 0
