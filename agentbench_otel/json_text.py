@@ -20,6 +20,16 @@ def load_json(text: str, *, is_strict: bool = False) -> Any:
     return _without_surrogates(value) if "\\ud" in text.lower() else value
 
 
+def load_object(text: str) -> dict[str, Any] | None:
+    """The JSON object of a text, strictly parsed; None when it is none. A lenient parser would repair cut
+    arguments into plausible wrong ones."""
+    try:
+        value = load_json(text, is_strict=True)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def load_json_prefix(text: str) -> Any:
     """As `load_json`, of the value that the text begins with, whatever follows it."""
     try:

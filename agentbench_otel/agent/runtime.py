@@ -16,7 +16,7 @@ from agentbench_otel.agent.prompts import AnsweredEvent, fallback_messages, foll
 from agentbench_otel.agent.text_events import EventMarkup, TextEventDecoder, TextPiece, VisibleText
 from agentbench_otel.agent.tools import FollowUp, Tool, ToolRegistry
 from agentbench_otel.errors import InvalidArgumentsError, ProviderError, RunError
-from agentbench_otel.json_text import load_json
+from agentbench_otel.json_text import load_object
 from agentbench_otel.measurement.audit import audit_attributes
 from agentbench_otel.ports import ChatClient, HandlerExecutor
 from agentbench_otel.records.chat import (
@@ -177,7 +177,7 @@ class AgentRuntime:
                     id=f"event-{self._event_count + 1}",
                     name=piece.name,
                     raw_arguments=piece.body,
-                    arguments=_json_object(piece.body),
+                    arguments=load_object(piece.body),
                 )
                 self._detect(call, EventSource.TEXT_EVENT, answer, request)
             else:
@@ -319,11 +319,3 @@ def _answered(answer: _Answer, outcomes: Sequence[_Outcome]) -> list[AnsweredEve
         for event, outcome in zip(answer.events, outcomes, strict=True)
     ]
     return known + [AnsweredEvent(call=call, result={"error": "unknown tool"}) for call in answer.unknown]
-
-
-def _json_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = load_json(text, is_strict=True)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -14,6 +14,7 @@ from agentbench_otel.cases import CATALOGUE
 from agentbench_otel.errors import MeasurementError
 from agentbench_otel.measurement.facts import CallFacts, RunFacts, measure_run
 from agentbench_otel.measurement.timing import to_ms
+from agentbench_otel.measurement.tree import texts_of
 from agentbench_otel.records.chat import CallKind
 from agentbench_otel.records.results import (
     FailureKind,
@@ -144,8 +145,8 @@ def _call_result(facts: CallFacts) -> ModelCallResult:
         tls_ms=to_ms(timing.tls_ns),
         first_byte_ms=to_ms(timing.first_byte_ns),
         connection_reused=reused if isinstance(reused, bool) else None,
-        adaptations=_texts(attributes.get(names.ADAPTATIONS)),
-        finish_reason=next(iter(_texts(attributes.get(names.RESPONSE_FINISH_REASONS))), None),
+        adaptations=texts_of(attributes.get(names.ADAPTATIONS)),
+        finish_reason=next(iter(texts_of(attributes.get(names.RESPONSE_FINISH_REASONS))), None),
         response_model=_text(attributes.get(names.RESPONSE_MODEL)),
         usage=facts.usage,
         error=_fault(attributes.get(names.ERROR_TYPE), span.error),
@@ -177,10 +178,6 @@ def _integer(attributes: Mapping[str, AttributeValue], key: str) -> int:
 
 def _text(value: AttributeValue | None) -> str | None:
     return None if value is None else str(value)
-
-
-def _texts(value: AttributeValue | None) -> tuple[str, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else ()
 
 
 def _fault(kind: AttributeValue | None, message: AttributeValue | None) -> RunFault | None:

@@ -1,10 +1,8 @@
 """The audit log on its way through the turn span: entries ↔ content-free span events."""
 
-from collections.abc import Iterable, Sequence
-
 from agentbench_otel import names
 from agentbench_otel.errors import MeasurementError
-from agentbench_otel.measurement.tree import RunTree
+from agentbench_otel.measurement.tree import RunTree, texts_of
 from agentbench_otel.records.chat import CallKind
 from agentbench_otel.records.spans import AttributeValue, SpanEvent
 from agentbench_otel.records.turn import AuditEntry, AuditKind, EventResult, EventSource, EventStatus
@@ -31,7 +29,7 @@ def read_audit(tree: RunTree) -> tuple[AuditEntry, ...]:
     Raises:
         MeasurementError: An entry that this version does not know.
     """
-    events: Iterable[SpanEvent] = () if tree.turn is None else tree.turn.events
+    events = () if tree.turn is None else tree.turn.events
     try:
         return tuple(_entry(event) for event in events if event.name == names.AUDIT_EVENT)
     except ValueError as error:
@@ -44,8 +42,8 @@ def _entry(event: SpanEvent) -> AuditEntry:
     event_source = attributes.get(names.AUDIT_EVENT_SOURCE)
     call_kind = attributes.get(names.AUDIT_CALL_KIND)
     pairs = zip(
-        _texts(attributes.get(names.AUDIT_RESULT_NAMES)),
-        _texts(attributes.get(names.AUDIT_RESULT_STATUSES)),
+        texts_of(attributes.get(names.AUDIT_RESULT_NAMES)),
+        texts_of(attributes.get(names.AUDIT_RESULT_STATUSES)),
         strict=True,
     )
     return AuditEntry(
@@ -56,7 +54,3 @@ def _entry(event: SpanEvent) -> AuditEntry:
         call_kind=None if call_kind is None else CallKind(str(call_kind)),
         results=tuple(EventResult(event_name=name, status=EventStatus(status)) for name, status in pairs),
     )
-
-
-def _texts(value: AttributeValue | None) -> Sequence[str]:
-    return value if isinstance(value, list | tuple) else ()

@@ -59,6 +59,11 @@ def _whole(span: SpanRecord, key: str) -> int:
     return value
 
 
+def texts_of(value: AttributeValue | None) -> tuple[str, ...]:
+    """An attribute that is a list of texts; empty when it is absent or something else."""
+    return tuple(value) if isinstance(value, list | tuple) else ()
+
+
 def is_span(span: SpanRecord, name: str) -> bool:
     """Whether the span is called ``name``, alone or followed by a blank and what it is about."""
     return span.name == name or span.name.startswith(name + " ")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from agentbench_otel import names
 from agentbench_otel.measurement.facts import CallFacts, RunFacts
+from agentbench_otel.measurement.tree import texts_of
 from agentbench_otel.records.chat import CallKind
 
 LOOP_LAG_LIMIT_NS = 5_000_000
@@ -22,9 +23,7 @@ def call_warnings(call: CallFacts, *, is_cache_expected: bool) -> Iterator[str]:
     """The warnings of one model call; see `collect_warnings`."""
     timing = call.timing
     attributes = call.call.span.attributes
-    noted = attributes.get(names.CALL_WARNINGS)
-    if isinstance(noted, list | tuple):
-        yield from noted
+    yield from texts_of(attributes.get(names.CALL_WARNINGS))
     yield from _of_usage(call, is_cache_expected=is_cache_expected)
     if timing.chunk_count == 1 and timing.generated_count > 1:
         yield (
@@ -37,8 +36,7 @@ def call_warnings(call: CallFacts, *, is_cache_expected: bool) -> Iterator[str]:
             f"the event loop was up to {lag_ns / 1e6:.1f} ms late while it streamed; its times may be late by as "
             "much: give this process more CPU"
         )
-    reasons = attributes.get(names.RESPONSE_FINISH_REASONS)
-    if isinstance(reasons, list | tuple) and "length" in reasons:
+    if "length" in texts_of(attributes.get(names.RESPONSE_FINISH_REASONS)):
         yield "the answer was cut at max_tokens (finish_reason length)"
     has_generated = timing.token_ttft_ns is not None
     is_chat = call.kind is CallKind.CHAT_COMPLETION

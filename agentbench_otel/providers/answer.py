@@ -76,13 +76,11 @@ class Answer:
         self._exchange.response_id = self._reader.response_id
         self._exchange.response_model = self._reader.response_model
 
-    def take(self, data: bytes) -> bool:
-        """Hand over the items of one read; whether there were any."""
+    def take(self, data: bytes) -> None:
+        """Hand over the items of one read, or of a piece of it; ``item_count`` tells how many."""
         self._arrival_ns = self._marks.last_read
-        item_count = self.item_count
         for event in self._decoder.feed(data):
             self._put_all(self._reader.read(event, self._arrival_ns))
-        return self.item_count > item_count
 
     def end(self, error: Exception | None = None) -> None:
         """The answer is over: hand over what was held back, then the error or the end."""

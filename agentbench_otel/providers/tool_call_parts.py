@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentbench_otel.json_text import load_json
+from agentbench_otel.json_text import load_object
 from agentbench_otel.records.chat import ToolCall
 
 _EMPTY_OBJECT_LENGTH = 16  # with white space around; longer arguments are no empty object
@@ -104,7 +104,7 @@ def _append_arguments(slot: _Slot, fragment: str) -> None:
     ):
         slot.parts.clear()  # some gateways open every call with an empty object
         slot.length = 0
-    elif len(fragment) == slot.length and fragment == slot.arguments and _object(fragment) is not None:
+    elif len(fragment) == slot.length and fragment == slot.arguments and load_object(fragment) is not None:
         return  # a second copy of the whole adds nothing
     if fragment:
         slot.append(fragment)
@@ -117,7 +117,7 @@ def _finish(slot: _Slot, position: int) -> ToolCall:
         id=slot.id or local_call_id(position),
         name=slot.name,
         raw_arguments=raw,
-        arguments=_object(raw),
+        arguments=load_object(raw),
         has_local_id=not slot.id,
     )
 
@@ -125,15 +125,6 @@ def _finish(slot: _Slot, position: int) -> ToolCall:
 def local_call_id(position: int) -> str:
     """An id for a call that came without one: nine letters and digits, which the strictest servers take."""
     return f"call{position + 1:05d}"
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """Strictly parsed: a lenient parser would repair cut arguments into plausible wrong ones."""
-    try:
-        value = load_json(text, is_strict=True)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _text(value: Any) -> str:

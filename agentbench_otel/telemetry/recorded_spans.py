@@ -1,5 +1,6 @@
 """What a recorder keeps: the moments of model calls, and the spans made of them when they are looked at."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from secrets import randbits, token_hex
@@ -36,7 +37,23 @@ class CallMoments:
         self.visible_flags[-1] = 1
 
 
-class AwaitSpans(Sequence[SpanRecord]):
+class _LazySpans(Sequence[SpanRecord]):
+    """A sequence whose spans are made one at a time, by ``_at``; its index is within bounds."""
+
+    @overload
+    def __getitem__(self, index: int) -> SpanRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SpanRecord]: ...
+    def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        return self._at(range(len(self))[index])
+
+    @abstractmethod
+    def _at(self, index: int) -> SpanRecord: ...
+
+
+class AwaitSpans(_LazySpans):
     """The awaits of an ended call as spans, made when they are looked at.
 
     100,000 span records at once would weigh some 60 MB; the moments weigh a third and the spans are
@@ -52,14 +69,7 @@ class AwaitSpans(Sequence[SpanRecord]):
     def __len__(self) -> int:
         return len(self._moments.awaits)
 
-    @overload
-    def __getitem__(self, index: int) -> SpanRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[SpanRecord]: ...
-    def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def _at(self, index: int) -> SpanRecord:
         asked_ns, had_ns, arrival_ns, kind = self._moments.awaits[index]
         attributes: dict[str, AttributeValue] = {names.AWAIT_INDEX: index, names.ITEM_KIND: kind.value}
         if arrival_ns:
@@ -78,7 +88,7 @@ class AwaitSpans(Sequence[SpanRecord]):
         )
 
 
-class RecordedSpans(Sequence[SpanRecord]):
+class RecordedSpans(_LazySpans):
     """All spans of a run, the awaits among them lazily; iterate it as often as needed."""
 
     def __init__(self, parts: Sequence[Sequence[SpanRecord]]) -> None:
@@ -90,16 +100,9 @@ class RecordedSpans(Sequence[SpanRecord]):
     def __iter__(self) -> Iterator[SpanRecord]:
         return chain.from_iterable(self._parts)
 
-    @overload
-    def __getitem__(self, index: int) -> SpanRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[SpanRecord]: ...
-    def __getitem__(self, index: int | slice) -> SpanRecord | Sequence[SpanRecord]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        position = range(len(self))[index]
+    def _at(self, index: int) -> SpanRecord:
         for part in self._parts:
-            if position < len(part):
-                return part[position]
-            position -= len(part)
+            if index < len(part):
+                return part[index]
+            index -= len(part)
         raise AssertionError("unreachable: the position was checked")
