@@ -37,6 +37,7 @@ class ErrorKind(StrEnum):
     CANCELLED = "cancelled"
 
     RUN_DEADLINE = "run_deadline"
+    STUCK = "stuck"
     ABORTED = "aborted"
     CLOSE_FAILED = "close_failed"
     MOCK_EXHAUSTED = "mock_exhausted"
@@ -47,6 +48,23 @@ class ErrorKind(StrEnum):
 def http_error_kind(status: int) -> str:
     """The error kind of an HTTP answer other than 200, for example ``http_429``."""
     return f"http_{status}"
+
+
+_KINDS = frozenset(kind.value for kind in ErrorKind)
+_HTTP_CLASSES = tuple(f"http_{hundreds}xx" for hundreds in range(1, 6))
+_ONLY_OF_RUNS = (ErrorKind.RUN_DEADLINE, ErrorKind.STUCK, ErrorKind.ABORTED, ErrorKind.AGENT_ERROR)
+CALL_ERROR_CLASSES = (*(kind.value for kind in ErrorKind if kind not in _ONLY_OF_RUNS), *_HTTP_CLASSES)
+"""What `error_class` may say of a model call that failed."""
+
+
+def error_class(kind: str) -> str:
+    """An error kind as a metric label: one of a short list, whatever status a server makes up."""
+    if kind in _KINDS:
+        return kind
+    if kind.startswith("http_"):
+        http_class = f"{kind[:6]}xx"
+        return http_class if len(kind) == len("http_999") and http_class in _HTTP_CLASSES else "http_5xx"
+    return ErrorKind.INTERNAL
 
 
 _TRANSIENT_KINDS = frozenset(

@@ -31,6 +31,9 @@ from agentbench_otel.telemetry.traced_client import TracedChatClient
 
 MAX_PARALLEL_EVENTS = 2
 CLOSE_LIMIT_S = 5.0
+CANCEL_GRACE_S = 10.0
+"""For a run that was cancelled, closing its client included. One that takes longer ignores its cancellation: it
+is left to itself, and the next one starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +93,7 @@ class Runner:
         secrets_of: Callable[[RunPlan], Sequence[str]] = lambda plan: (),
         executor_factory: Callable[[], HandlerExecutor] = lambda: ConcurrentExecutor(MAX_PARALLEL_EVENTS),
         clock_factory: Callable[[], Clock] = AnchoredClock,
+        cancel_grace_s: float = CANCEL_GRACE_S,
     ) -> None:
         self._benchmark = config.benchmark
         self._capture_content = config.telemetry.capture_content
@@ -100,7 +104,9 @@ class Runner:
         self._secrets_of = secrets_of
         self._executor_factory = executor_factory
         self._clock_factory = clock_factory
-        self._cycle_id = secrets.token_hex(8)
+        self._cancel_grace_s = cancel_grace_s
+        self.cycle_id = secrets.token_hex(8)
+        self._left: set[asyncio.Task[_Attempt]] = set()
 
     async def run(self, plan: RunPlan) -> RunResult:
         """Make one run; whatever happens in it, there is one result and the sinks have seen it.
@@ -113,7 +119,7 @@ class Runner:
         """
         while True:
             known_count = self._adaptation_count(plan)
-            attempt = await self._attempt(plan)
+            attempt = await self._bounded_attempt(plan)
             if attempt.cancellation is not None or self._adaptation_count(plan) == known_count:
                 break
         for sink in self._sinks:
@@ -122,17 +128,57 @@ class Runner:
             raise attempt.cancellation
         return attempt.result
 
-    async def _attempt(self, plan: RunPlan) -> "_Attempt":
+    async def _bounded_attempt(self, plan: RunPlan) -> "_Attempt":
+        """The last of the three deadlines: a run that ignores even its cancellation is left, and is a failure."""
+        clock = self._clock_factory()
+        start_ns = clock()
+        task = asyncio.create_task(self._attempt(plan, clock))
+        cancellation: asyncio.CancelledError | None = None
+        try:
+            await asyncio.wait({task}, timeout=self._benchmark.run_deadline_s + self._cancel_grace_s)
+        except asyncio.CancelledError as error:
+            cancellation = error
+            task.cancel()
+            await asyncio.wait({task}, timeout=self._cancel_grace_s)
+        if task.done():
+            return task.result()
+        task.cancel()
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+        return self._stuck_attempt(plan, clock, start_ns, cancellation)
+
+    def _stuck_attempt(
+        self, plan: RunPlan, clock: Clock, start_ns: int, cancellation: asyncio.CancelledError | None
+    ) -> "_Attempt":
+        """What can be said of a run that was left: its spans belong to code that still runs."""
+        message = f"the run did not end within {self._cancel_grace_s:g} s of its cancellation, and was left"
+        recorder = Recorder(clock, secrets=self._secrets_of(plan))
+        run_span = recorder.start_run(plan.case_id.value, self._attributes(plan))
+        run_span.start_ns = start_ns
+        fault = RunFault(kind=ErrorKind.STUCK, message=message)
+        return self._end(plan, recorder, run_span, [], _Ending(fault=fault, cancellation=cancellation))
+
+    async def _attempt(self, plan: RunPlan, clock: Clock) -> "_Attempt":
         case = CATALOGUE[plan.case_id]
-        recorder = Recorder(self._clock_factory(), secrets=self._secrets_of(plan))
+        recorder = Recorder(clock, secrets=self._secrets_of(plan))
         run_span = recorder.start_run(case.case_id.value, self._attributes(plan))
         output: asyncio.Queue[OutputMessage] = asyncio.Queue()
         ending = await self._run_turn(plan, case, recorder, output)
-        end_ns = recorder.clock()
+        return self._end(plan, recorder, run_span, _drain(output), ending)
 
+    def _end(
+        self,
+        plan: RunPlan,
+        recorder: Recorder,
+        run_span: OpenSpan,
+        outputs: Sequence[OutputMessage],
+        ending: "_Ending",
+    ) -> "_Attempt":
+        """End the run's span, with the verdict on it, and read the result from the spans."""
+        end_ns = recorder.clock()
         run_span.attributes[names.SPAN_COUNT] = len(recorder.spans()) + 1
         spans = chain(recorder.spans(), [run_span.record(end_ns)])
-        self._judge(case, plan, measure_run(spans), _drain(output), ending.fault, run_span)
+        self._judge(CATALOGUE[plan.case_id], plan, measure_run(spans), outputs, ending.fault, run_span)
         run_span.end(end_ns)
         return _Attempt(
             result=assemble(recorder.spans()), spans=recorder.spans(), cancellation=ending.cancellation
@@ -153,6 +199,7 @@ class Runner:
                 executor=self._executor_factory(),
                 recorder=recorder,
                 output=output,
+                capture_content=self._capture_content,
             )
             async with deadline:
                 await runtime.run_turn(self._turn_request(plan, case))
@@ -203,7 +250,7 @@ class Runner:
     def _attributes(self, plan: RunPlan) -> Mapping[str, AttributeValue]:
         return {
             names.RUN_ID: secrets.token_hex(16),
-            names.CYCLE_ID: self._cycle_id,
+            names.CYCLE_ID: self.cycle_id,
             names.TARGET: plan.target.name,
             names.REQUEST_MODEL: plan.target.model,
             names.CASE: plan.case_id.value,

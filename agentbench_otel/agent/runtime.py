@@ -37,6 +37,7 @@ from agentbench_otel.records.turn import (
     MessageType,
     OutputMessage,
 )
+from agentbench_otel.telemetry.content import handler_content
 from agentbench_otel.telemetry.recorder import OpenSpan, Recorder
 
 _EVENT_NAME_LIMIT = 64  # a name that a model made up goes into spans; content does not
@@ -95,12 +96,14 @@ class AgentRuntime:
         executor: HandlerExecutor,
         recorder: Recorder,
         output: asyncio.Queue[OutputMessage],
+        capture_content: bool = False,
     ) -> None:
         self._client = client
         self._tools = tools
         self._executor = executor
         self._recorder = recorder
         self._output = output
+        self._capture_content = capture_content
         self._audit: list[AuditEntry] = []
         self._event_count = 0
         self._first_visible_ns: int | None = None
@@ -261,15 +264,15 @@ class AgentRuntime:
             names.TOOL_TYPE: "function",
         }
         outcome.has_started = True
+        finish = partial(_tell_content, outcome) if self._capture_content else None
         try:
-            with self._recorder.tool_handler(event.tool.name, attributes):
-                result = await handler(event.call.id, outcome.arguments)
+            with self._recorder.tool_handler(event.tool.name, attributes, finish):
+                outcome.result = await handler(event.call.id, outcome.arguments)
         except Exception as error:  # noqa: BLE001 - a handler may fail in any way; it fails its event only
             outcome.status = EventStatus.FAILED
             outcome.result = {"error": f"{type(error).__qualname__}: {error}"}
             return
         outcome.status = EventStatus.SUCCESS
-        outcome.result = result
 
     async def _tell_results(self, events: Sequence[_Event], outcomes: Sequence[_Outcome]) -> None:
         for event, outcome in zip(events, outcomes, strict=True):
@@ -311,6 +314,10 @@ class AgentRuntime:
             span.add_event(names.FIRST_VISIBLE_MESSAGE_EVENT, self._first_visible_ns)
         for entry in self._audit:
             span.add_event(names.AUDIT_EVENT, entry.time_ns, audit_attributes(entry))
+
+
+def _tell_content(outcome: _Outcome, span: OpenSpan) -> None:
+    span.attributes.update(handler_content(outcome.arguments, outcome.result))
 
 
 def _answered(answer: _Answer, outcomes: Sequence[_Outcome]) -> list[AnsweredEvent]:

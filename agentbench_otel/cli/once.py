@@ -76,18 +76,18 @@ def once(
 
             spans_sink = SpansSink(files.enter_context(AtomicFile(spans)))
             sinks.append(spans_sink)
-        export = app.make_trace_export(config, app.environment())
-        if export is not None:
-            sinks.append(export)
+        push = app.make_push(config, plans, app.environment())
+        if push is not None:
+            sinks.append(push)
         cycle = app.run_cycle(
             config, plans, endpoints=endpoints, is_mock=mock, sinks=sinks, on_start=progress.start
         )
         progress.clear()
         if cycle.signal_number is not None:
             tell(f"aborted by signal {cycle.signal_number} in run {len(cycle.report.runs)} of {len(plans)}")
-        if export is not None:
-            export.hand_over()
-            tell(export.words())
+        if push is not None:
+            push.hand_over()
+            tell(push.words())
         deliver(cycle.report, format_name, report_file)
         if spans_sink is not None and spans_sink.failure is not None:
             raise spans_sink.failure

@@ -64,6 +64,19 @@ class Schedule(_Section):
         return self
 
 
+class Budget(_Section):
+    """What the daemon may spend on a target per UTC day; ``once`` is not held to it."""
+
+    max_runs_per_day: int | None = Field(default=None, ge=1)
+    max_tokens_per_day: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> "Budget":
+        if self.max_runs_per_day is None and self.max_tokens_per_day is None:
+            raise ValueError("must have max_runs_per_day, max_tokens_per_day or both")
+        return self
+
+
 class Target(_Section):
     """One endpoint and model to measure."""
 
@@ -83,6 +96,7 @@ class Target(_Section):
     """None: not sent."""
     propagate_trace: bool = False
     schedule: Schedule | None = None
+    budget: Budget | None = None
 
     @model_validator(mode="after")
     def _has_one_key_at_most(self) -> "Target":
@@ -106,21 +120,47 @@ class Benchmark(_Section):
 class History(_Section):
     path: Annotated[str, AfterValidator(rules.stripped_text)] = "agentbench.db"
     keep: DurationSeconds = 90 * 86_400
+    keep_spans: DurationSeconds = 7 * 86_400
+    """Spans are many times larger than results."""
+
+
+class Daemon(_Section):
+    max_parallel_targets: int = Field(default=1, ge=1, le=64)
+    """More than one disturb each other's times."""
+    shutdown_grace: DurationSeconds = 30
+    """For the run in flight when the daemon is told to stop."""
+    max_stuck_runs: int = Field(default=3, ge=1)
+    """As many runs that ignore their cancellation end the daemon with exit 1, for its supervisor."""
+
+
+class WebTls(_Section):
+    cert_file: Annotated[str, AfterValidator(rules.stripped_text)]
+    key_file: Annotated[str, AfterValidator(rules.stripped_text)]
 
 
 class Web(_Section):
     listen: Annotated[str, AfterValidator(rules.listen_address)] = "127.0.0.1:9464"
     enable_lifecycle: bool = False
+    """Allow ``POST /-/reload`` and ``POST /api/v1/cycles``."""
+    tls: WebTls | None = None
+    basic_auth: Annotated[dict[str, SecretStr], AfterValidator(rules.password_hashes)] = Field(
+        default_factory=dict
+    )
+    """User → bcrypt hash; empty: no authentication."""
 
 
 class Otlp(_Section):
     endpoint: Annotated[str, AfterValidator(rules.collector_url)]
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    signals: Annotated[tuple[Literal["traces", "metrics"], ...], *_LIST] = ("traces", "metrics")
+    """What is pushed; a trace store takes no metrics."""
 
 
 class Telemetry(_Section):
     otlp: Otlp | None = None
     capture_content: bool = False
+    semconv: Literal["1.41", "next"] = "1.41"
+    """The GenAI conventions that metric names follow; ``next`` has the renamed client metrics."""
 
 
 def _distinct_names(targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -137,6 +177,7 @@ class Config(_Section):
     schedule: Schedule = Schedule(every="5m")  # type: ignore[arg-type]  # the text form, as in a file
     history: History = History()
     web: Web = Web()
+    daemon: Daemon = Daemon()
     telemetry: Telemetry = Telemetry()
 
 
@@ -145,11 +186,17 @@ def config_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     sections = schema["$defs"]
     schema["properties"]["targets"]["minItems"] = 1
-    for name in ("modes", "cases"):
-        sections["Benchmark"]["properties"][name].update(minItems=1, uniqueItems=True)
+    for section, name in (("Benchmark", "modes"), ("Benchmark", "cases"), ("Otlp", "signals")):
+        sections[section]["properties"][name].update(minItems=1, uniqueItems=True)
     schema["properties"]["schedule"]["default"] = {"every": "5m"}
-    schema["properties"]["history"].pop("default", None)
-    sections["History"]["properties"]["keep"]["default"] = "90d"
+    for section in ("history", "daemon"):
+        schema["properties"][section].pop("default", None)
+    for section, name, default in (
+        ("History", "keep", "90d"),
+        ("History", "keep_spans", "7d"),
+        ("Daemon", "shutdown_grace", "30s"),
+    ):
+        sections[section]["properties"][name]["default"] = default
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -20,6 +20,7 @@ _PLAIN_HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _NO_URL = "is no valid URL; give a host and a port of 1 to 65535 at most"
 _LONGEST_S = 520 * 604_800
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_BCRYPT_HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _RESERVED_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
 )
@@ -152,6 +153,22 @@ def header_values(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
 def _header_error(name: str, words: str) -> PydanticCustomError:
     """``at`` leads to the line; the path in the message ends at the headers."""
     return PydanticCustomError("header", "{words}", {"words": words, "at": name})
+
+
+def password_hashes(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for user, secret in value.items():
+        if not user or ":" in user or not user.isprintable():
+            raise ValueError("has a user name that can't be sent; allowed are printable characters without ':'")
+        if not _BCRYPT_HASH.fullmatch(secret.get_secret_value()):
+            raise PydanticCustomError(
+                "password",
+                "{words}",
+                {
+                    "words": "must be a bcrypt hash, never a password; for example of `htpasswd -nB user`",
+                    "at": user,
+                },
+            )
+    return value
 
 
 def no_duplicates(values: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -127,6 +127,7 @@ def _call_result(facts: CallFacts) -> ModelCallResult:
     attributes = span.attributes
     timing = facts.timing
     reused = attributes.get(names.CONNECTION_REUSED)
+    retry_after_s = attributes.get(names.RETRY_AFTER_S)
     return ModelCallResult(
         call_index=facts.call.index,
         call_kind=facts.kind,
@@ -150,6 +151,7 @@ def _call_result(facts: CallFacts) -> ModelCallResult:
         response_model=_text(attributes.get(names.RESPONSE_MODEL)),
         usage=facts.usage,
         error=_fault(attributes.get(names.ERROR_TYPE), span.error),
+        retry_after_s=retry_after_s if isinstance(retry_after_s, float | int) else None,
     )
 
 

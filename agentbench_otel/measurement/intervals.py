@@ -42,15 +42,21 @@ def _depth_changes(intervals: Iterable[Interval]) -> list[tuple[int, int]]:
     return sorted(changes)
 
 
-def overlap_ns(intervals: Iterable[Interval]) -> int:
-    """Time covered by at least two of the intervals."""
-    total_ns = depth = previous_ns = 0
+def overlaps(intervals: Iterable[Interval]) -> list[Interval]:
+    """Where at least two of the intervals are, as disjoint, sorted, non-empty intervals."""
+    found: list[Interval] = []
+    depth = previous_ns = 0
     for time_ns, change in _depth_changes(intervals):
-        if depth >= 2:
-            total_ns += time_ns - previous_ns
+        if depth >= 2 and time_ns > previous_ns:
+            found.append(Interval(previous_ns, time_ns))
         depth += change
         previous_ns = time_ns
-    return total_ns
+    return merge(found)
+
+
+def overlap_ns(intervals: Iterable[Interval]) -> int:
+    """Time covered by at least two of the intervals."""
+    return sum(interval.end_ns - interval.start_ns for interval in overlaps(intervals))
 
 
 def max_concurrency(intervals: Iterable[Interval]) -> int:

@@ -92,6 +92,8 @@ class ModelCallResult(_Document):
     response_model: str | None
     usage: TokenUsage | None
     error: RunFault | None
+    retry_after_s: float | None
+    """How long a refusal asked to wait."""
 
 
 class RunResult(_Document):

@@ -1,10 +1,11 @@
 """Prompts and answers as span attributes, for who asked for them (``telemetry.capture_content: true``).
 
-Source: GenAI semantic conventions v1.41.1, ``gen_ai.input.messages`` and ``gen_ai.output.messages`` as JSON.
+Source: GenAI semantic conventions v1.41.1, ``gen_ai.input.messages``, ``gen_ai.output.messages`` and
+``gen_ai.tool.call.arguments|result`` as JSON.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentbench_otel import names
@@ -27,6 +28,11 @@ def content_attributes(
         names.INPUT_MESSAGES: _json([_message(message) for message in request.messages]),
         names.OUTPUT_MESSAGES: _json([output]),
     }
+
+
+def handler_content(arguments: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """What a tool handler was given and gave; ``str`` where a result holds what JSON can't."""
+    return {names.TOOL_CALL_ARGUMENTS: _json(arguments), names.TOOL_CALL_RESULT: _json(result)}
 
 
 def _texts(items: Sequence[StreamItem]) -> list[dict[str, Any]]:
@@ -56,4 +62,4 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)

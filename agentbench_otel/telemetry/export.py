@@ -5,23 +5,18 @@ What was measured does not depend on any of it.
 """
 
 import re
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
-from typing import Any
 
-import requests
-from google.protobuf.message import DecodeError
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import (
     Link,
@@ -35,17 +30,19 @@ from opentelemetry.trace import (
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
 from agentbench_otel import __version__, names
-from agentbench_otel.errors import InputError
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.spans import SpanKind, SpanRecord
+from agentbench_otel.telemetry.bounded import run_bounded
 from agentbench_otel.telemetry.endpoint import OtlpEndpoint
+from agentbench_otel.telemetry.exporters import make_span_exporter, span_answers
+from agentbench_otel.telemetry.resource import make_resource
 
 AWAIT_SPANS_PER_CALL = 512
 """Of a call's awaits the first 512 are exported, then every 16th; ``agentbench.await.count`` tells the number."""
 _LATER_AWAIT_STEP = 16
-_WAITING_LIMIT = 50_000
+WAITING_LIMIT = 50_000
+"""Spans; beyond it they are handed over between two runs, and do not wait for the end of a cycle."""
 _BATCH_SIZE = 512
-_REQUEST_TIMEOUT_S = 3.0
 
 _KINDS = {SpanKind.INTERNAL: OtelSpanKind.INTERNAL, SpanKind.CLIENT: OtelSpanKind.CLIENT}
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
@@ -58,38 +55,41 @@ class TraceExport:
         outcomes: Spans by what became of them: ``exported``, ``rejected`` (by the collector, inside an answer
             that was otherwise a success), ``failed`` (refused, or not taken in time), ``unsampled``.
         last_success_unix_s: When a batch was taken last; None when none was.
-        problem: The last refusal in words, None without one.
+        problem: Why the last hand-over was not taken whole, in words; None when it was.
     """
 
-    def __init__(self, endpoint: OtlpEndpoint, *, environment: Mapping[str, str], deadline_s: float) -> None:
-        """``deadline_s``: the longest that a hand-over may take, whatever the collector does."""
-        self._answers = _Answers()
-        self._exporter = _make_exporter(endpoint, self._answers)
-        self._resource = _resource(environment)
+    def __init__(self, endpoint: OtlpEndpoint, *, environment: Mapping[str, str]) -> None:
+        self._answers = span_answers(endpoint)
+        self._exporter = make_span_exporter(endpoint, self._answers)
+        self._resource = make_resource(environment)
         self._links = _links(environment.get("TRACEPARENT", ""))
-        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
         self._waiting: list[Sequence[SpanRecord]] = []
         self.outcomes: Counter[str] = Counter()
         self.last_success_unix_s: float | None = None
         self.problem: str | None = None
 
     def accept(self, result: RunResult, spans: Sequence[SpanRecord]) -> None:
-        """Called between runs, when no model call streams: a hand-over here is in nobody's way either."""
+        """Only keeps them: exporting is for a moment in which no model call streams."""
         del result
-        self._waiting.append(spans)
-        if sum(map(len, self._waiting)) > _WAITING_LIMIT:
-            self.hand_over()
+        with self._lock:
+            self._waiting.append(spans)
 
-    def hand_over(self) -> None:
+    @property
+    def waiting_count(self) -> int:
+        """Spans that wait for a hand-over."""
+        with self._lock:
+            return sum(map(len, self._waiting))
+
+    def hand_over(self, deadline_s: float) -> None:
         """Export all that waits; returns when that is done, at the latest after the deadline."""
-        runs, self._waiting = self._waiting, []
+        with self._lock:
+            runs, self._waiting = self._waiting, []
         batch = _HandOver(list(chain.from_iterable(map(capped, runs))))
-        worker = threading.Thread(target=self._export, args=(batch,), daemon=True, name="agentbench-export")
-        worker.start()
-        worker.join(self._deadline_s)
-        if worker.is_alive():
+        self.problem = None
+        if not run_bounded(partial(self._export, batch), deadline_s):
             batch.is_given_up = True
-            self.problem = f"not taken within {self._deadline_s:g} s"
+            self.problem = f"not taken within {deadline_s:g} s"
         counted = batch.outcomes.copy()
         counted["failed"] += len(batch.spans) - counted.total()
         self.outcomes += counted
@@ -97,17 +97,17 @@ class TraceExport:
     def words(self) -> str:
         """What became of the spans, in one line."""
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()) if count)
-        return f"telemetry: spans: {counts or 'none'}{f' ({self.problem})' if self.problem else ''}"
+        return f"spans: {counts or 'none'}{f' ({self.problem})' if self.problem else ''}"
 
     def _export(self, batch: "_HandOver") -> None:
         spans = iter(_through_sdk(batch.spans, self._resource, self._links))
         sampled_count = 0
         while part := list(islice(spans, _BATCH_SIZE)):
             sampled_count += len(part)
-            if batch.is_given_up:
-                return
-            self._answers.rejected_count = 0
+            self._answers.clear()
             outcome = self._exporter.export(part)
+            if batch.is_given_up:  # and counted: what comes later changes nothing
+                return
             if outcome is not SpanExportResult.SUCCESS:
                 self.problem = self._answers.words or "the collector could not be reached"
                 batch.outcomes["failed"] += len(part)
@@ -214,55 +214,3 @@ def _links(traceparent: str) -> list[Link]:
         trace_flags=TraceFlags(int(match[3], 16)),
     )
     return [Link(context)] if context.is_valid else []
-
-
-def _resource(environment: Mapping[str, str]) -> Resource:
-    """What the environment says wins; the instance id is stable, because Prometheus makes ``instance`` of it."""
-    attributes = {"service.version": __version__}
-    told = environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    if not environment.get("OTEL_SERVICE_NAME") and "service.name=" not in told:
-        attributes["service.name"] = "agentbench-otel"
-    if "service.instance.id=" not in told:
-        attributes["service.instance.id"] = socket.gethostname()
-    return Resource.create(attributes)
-
-
-# --- the exporters -----------------------------------------------------------------------------------------
-
-
-class _Answers:
-    """What the collector answered to the last request; the exporter's own verdict hides the details."""
-
-    def __init__(self) -> None:
-        self.words = ""
-        self.rejected_count = 0
-
-    def note(self, response: requests.Response, *_: Any, **__: Any) -> None:
-        """A response hook: a partial success is a success to the exporter."""
-        self.words = f"HTTP {response.status_code}"
-        if response.status_code != 200:
-            return
-        try:
-            partial = ExportTraceServiceResponse.FromString(response.content).partial_success
-        except DecodeError:
-            return
-        self.rejected_count = partial.rejected_spans
-        self.words = partial.error_message or "without a reason"
-
-
-def _make_exporter(endpoint: OtlpEndpoint, answers: _Answers) -> SpanExporter:
-    """Raises:
-    InputError: A protocol that OTLP does not have, or an endpoint that the exporter can't use.
-    """
-    if endpoint.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
-
-        return GrpcSpanExporter(endpoint=endpoint.url, timeout=_REQUEST_TIMEOUT_S)
-    if endpoint.protocol != "http/protobuf":
-        raise InputError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL: is {endpoint.protocol[:64]!r}; allowed are http/protobuf and grpc"
-        )
-    session = requests.Session()
-    session.hooks["response"].append(answers.note)
-    url = None if endpoint.url is None else f"{endpoint.url}/v1/traces"
-    return OTLPSpanExporter(endpoint=url, session=session, timeout=_REQUEST_TIMEOUT_S)

@@ -163,10 +163,16 @@ class Recorder:
             yield span
 
     @contextmanager
-    def tool_handler(self, tool: str, attributes: Mapping[str, AttributeValue]) -> Iterator[OpenSpan]:
-        """One handler span; only the handler's own code belongs inside the block."""
+    def tool_handler(
+        self,
+        tool: str,
+        attributes: Mapping[str, AttributeValue],
+        finish: Callable[[OpenSpan], None] | None = None,
+    ) -> Iterator[OpenSpan]:
+        """One handler span; only the handler's own code belongs inside the block. ``finish`` as in `turn`."""
         attributes = {names.OPERATION_NAME: "execute_tool", names.TOOL_NAME: tool, **attributes}
-        with self._span(f"{names.TOOL_SPAN} {tool}", parent=self._turn, attributes=attributes) as span:
+        name = f"{names.TOOL_SPAN} {tool}"
+        with self._span(name, parent=self._turn, attributes=attributes, finish=finish) as span:
             yield span
 
     @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 
 from agentbench_otel import names
-from agentbench_otel.errors import ErrorKind, RunError
+from agentbench_otel.errors import ErrorKind, ProviderError, RunError
 from agentbench_otel.ports import ChatClient
 from agentbench_otel.records.chat import ChatRequest, Exchange, ItemKind, StreamItem, TokenUsage
 from agentbench_otel.records.spans import AttributeValue
@@ -90,6 +90,7 @@ class TracedChatClient:
                         **self._attributes,
                         **_request_attributes(request, self._model, index),
                         **_response_attributes(moments, exchange, told),
+                        **_refusal_attributes(failure),
                         **told.content_attributes(request),
                         names.LOOP_LAG_MAX_NS: lag.max_ns,
                     },
@@ -133,6 +134,11 @@ def _as_close_failure(error: Exception) -> RunError:
     failure = RunError(ErrorKind.CLOSE_FAILED, f"close failed: {error_words(error)}")
     failure.__cause__ = error
     return failure
+
+
+def _refusal_attributes(failure: BaseException | None) -> dict[str, AttributeValue]:
+    retry_after_s = failure.retry_after_s if isinstance(failure, ProviderError) else None
+    return {} if retry_after_s is None else {names.RETRY_AFTER_S: retry_after_s}
 
 
 def _request_attributes(request: ChatRequest, model: str, index: int) -> dict[str, AttributeValue]:

@@ -158,6 +158,7 @@ def test_a_model_call_is_told_in_full() -> None:
             "reasoning_tokens": None,
         },
         "error": None,
+        "retry_after_s": None,
     }
 
 
