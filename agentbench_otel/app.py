@@ -4,10 +4,13 @@ import asyncio
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -15,21 +18,27 @@ from pydantic import SecretStr
 from agentbench_otel import __version__
 from agentbench_otel.agent.tools import TOOLS
 from agentbench_otel.cases import CATALOGUE, TOOL_NAMES
-from agentbench_otel.config.loading import load_config_with_lines
-from agentbench_otel.config.model import Config, Target
+from agentbench_otel.config.loading import load_config, load_config_with_lines
+from agentbench_otel.config.model import Benchmark, Config, History, Schedule, Target
 from agentbench_otel.config.secrets import resolve_api_keys, secret_texts
+from agentbench_otel.errors import InputError
+from agentbench_otel.loop import run_loop
 from agentbench_otel.ports import ChatClient, Clock, Sink
 from agentbench_otel.providers.adaptation import EndpointProfile
+from agentbench_otel.providers.lively_mock import LivelyChatClient
 from agentbench_otel.providers.mock import ScriptedChatClient
 from agentbench_otel.providers.wire import WireNames
 from agentbench_otel.records.chat import ToolSpec
 from agentbench_otel.records.results import CycleReport, ProbeResult, RunResult, Status, Summary, Tool
 from agentbench_otel.records.spans import SpanRecord
-from agentbench_otel.runner import ClientFactory, Runner, RunPlan
-from agentbench_otel.telemetry.endpoint import find_endpoint
+from agentbench_otel.runner import CANCEL_GRACE_S, ClientFactory, Runner, RunPlan
+from agentbench_otel.telemetry.endpoint import OtlpEndpoint, find_endpoint
 
 if TYPE_CHECKING:
-    from agentbench_otel.telemetry.export import TraceExport
+    from agentbench_otel.daemon.cycles import Settings
+    from agentbench_otel.telemetry.metric_export import MetricExport
+    from agentbench_otel.telemetry.push import Push
+    from agentbench_otel.telemetry.run_metrics import RunMetrics
 
 EXPORT_DEADLINE_S = 3.5
 """A process that is told to leave does so within 5 s, whatever a collector does."""
@@ -131,7 +140,7 @@ def run_cycle(
         is_mock=is_mock,
         sinks=[collector, *sinks],
     )
-    signal_number = asyncio.run(_run_all(runner, plans, on_start))
+    signal_number = run_loop(_run_all(runner, plans, on_start))
     report = make_report(collector.results, is_mock=is_mock, started_at=started_at, finished_at=datetime.now(UTC))
     return FinishedCycle(report=report, signal_number=signal_number)
 
@@ -184,21 +193,163 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def make_trace_export(config: Config, environment: Mapping[str, str]) -> "TraceExport | None":
-    """The export of spans that the config or the environment asks for; None when neither does.
+def make_push(
+    config: Config, plans: Sequence[RunPlan], environment: Mapping[str, str], *, is_mock: bool
+) -> "Push | None":
+    """The push of spans and metrics that the config or the environment asks for; None when neither does.
 
     Raises:
         InputError: It asks for something that OTLP does not have.
     """
-    endpoint = find_endpoint(config.telemetry.otlp, environment)
-    if endpoint is None:
+    trace_endpoint = find_endpoint(config.telemetry.otlp, environment, "traces")
+    metric_endpoint = find_endpoint(config.telemetry.otlp, environment, "metrics")
+    if trace_endpoint is None and metric_endpoint is None:
         return None
     from agentbench_otel.telemetry.export import TraceExport  # the SDK takes 0.3 s
+    from agentbench_otel.telemetry.push import Push
 
+    quiet_sdk_logs()
+    traces = None if trace_endpoint is None else TraceExport(trace_endpoint, environment=environment)
+    metrics, run_metrics = None, None
+    if metric_endpoint is not None:
+        metrics, run_metrics = _metric_push(config, plans, metric_endpoint, environment, is_mock=is_mock)
+    return Push(traces=traces, metrics=metrics, run_metrics=run_metrics, deadline_s=EXPORT_DEADLINE_S)
+
+
+def _metric_push(
+    config: Config,
+    plans: Sequence[RunPlan],
+    endpoint: OtlpEndpoint,
+    environment: Mapping[str, str],
+    *,
+    is_mock: bool,
+) -> "tuple[MetricExport, RunMetrics]":
+    from agentbench_otel.telemetry.metric_export import MetricExport
+    from agentbench_otel.telemetry.resource import make_resource
+    from agentbench_otel.telemetry.run_metrics import PlannedSeries, RunMetrics
+    from agentbench_otel.telemetry.sampling import configured_sampler
+
+    export = MetricExport(endpoint, is_shown=lambda attributes: True)
+    run_metrics = RunMetrics(
+        [export.make_reader()],
+        resource=make_resource(environment),
+        sampler=configured_sampler(),
+        semconv=config.telemetry.semconv,
+    )
+    benchmark = config.benchmark.model_copy(
+        update={
+            "cases": tuple(dict.fromkeys(plan.case_id for plan in plans)),
+            "modes": tuple(dict.fromkeys(plan.mode for plan in plans)),
+        }
+    )
+    targets = {plan.target.name: plan.target for plan in plans}
+    run_metrics.plan(
+        PlannedSeries(target=target, benchmark=benchmark, interval_s=None, is_mock=is_mock)
+        for target in targets.values()
+    )
+    return export, run_metrics
+
+
+def quiet_sdk_logs() -> None:
+    """The SDK repeats itself at each retry and at each hand-over; what became of them is told by us, once."""
     sdk_logger = logging.getLogger("opentelemetry")
     sdk_logger.addHandler(logging.NullHandler())
-    sdk_logger.propagate = False  # it repeats itself at each retry; `TraceExport.words` says it once
-    return TraceExport(endpoint, environment=environment, deadline_s=EXPORT_DEADLINE_S)
+    sdk_logger.propagate = False
+
+
+# --- the daemon --------------------------------------------------------------------------------------------
+
+DEMO_INTERVAL = "30s"
+DEMO_RUN_DEADLINE_S = 15.0
+
+
+def run_daemon(
+    config_file: Path | None,
+    *,
+    is_mock: bool,
+    run_now: bool,
+    environment: Mapping[str, str],
+) -> int:
+    """Measure on a schedule until a signal ends it; the exit code.
+
+    Without a config file (mock only) it measures one target every 30 s and forgets its history at the end.
+
+    Raises:
+        InputError: The config, the history file, the address or a variable can't be used.
+    """
+    from agentbench_otel.daemon.service import Daemon, DaemonOptions
+
+    quiet_sdk_logs()
+    with TemporaryDirectory(prefix="agentbench-otel-") as demo_directory:
+
+        def load() -> "Settings":
+            if is_mock:
+                config = demo_config(Path(demo_directory)) if config_file is None else load_config(config_file)
+                return _daemon_settings(config, lively_mock_endpoints(), is_mock=True)
+            if config_file is None:
+                raise InputError("a daemon without a mock needs a config")
+            return _daemon_settings(*load_live_config(config_file, environment), is_mock=False)
+
+        async def serve() -> int:
+            return await Daemon(
+                DaemonOptions(
+                    load=load,
+                    config_file=None if config_file is None else str(config_file),
+                    environment=environment,
+                    run_now=run_now,
+                )
+            ).serve()
+
+        return run_loop(serve())
+
+
+def demo_config(directory: Path) -> Config:
+    """What ``daemon --mock`` measures without a config file."""
+    return Config(
+        schema_version=1,
+        targets=(MOCK_TARGET,),
+        benchmark=Benchmark(run_deadline_s=DEMO_RUN_DEADLINE_S),
+        schedule=Schedule(every=DEMO_INTERVAL),  # type: ignore[arg-type]  # the text form, as in a file
+        history=History(path=str(directory / "history.db")),
+    )
+
+
+def _daemon_settings(config: Config, endpoints: Endpoints, *, is_mock: bool) -> "Settings":
+    from agentbench_otel.daemon.cycles import Settings
+
+    check_schedules(config)
+    return Settings(
+        config=config,
+        make_client=endpoints.make_client,
+        adaptation_count=endpoints.adaptation_count,
+        secrets_of=endpoints.secrets_of,
+        is_mock=is_mock,
+    )
+
+
+def check_schedules(config: Config) -> None:
+    """Raises:
+    InputError: A target whose single run may take longer than its interval, or whose schedule never comes.
+    """
+    from agentbench_otel.daemon.slots import check_run_fits
+
+    for target in config.targets:
+        words = check_run_fits(target.schedule or config.schedule, config.benchmark.run_deadline_s, CANCEL_GRACE_S)
+        if words is not None:
+            raise InputError(f"target {target.name}: {words}")
+
+
+def lively_mock_endpoints() -> Endpoints:
+    """The mock that takes its time and fails now and then; the same runs in the same order behave alike."""
+    run_counts: Counter[str] = Counter()
+
+    def make_client(plan: RunPlan, clock: Clock) -> ChatClient:
+        series = f"{plan.target.name}/{plan.case_id}/{plan.mode}"
+        run_counts[series] += 1
+        seed = f"{series}/{run_counts[series]}"
+        return LivelyChatClient(make_mock_client(plan, clock), clock, Random(seed))  # noqa: S311 - no secret
+
+    return Endpoints(make_client=make_client, adaptation_count=lambda plan: 0, secrets_of=lambda plan: ())
 
 
 def probe_endpoint(

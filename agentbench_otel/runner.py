@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from urllib.parse import urlsplit
 
 from agentbench_otel import names
 from agentbench_otel.agent.adapters import Rendezvous, in_memory_handlers
@@ -26,6 +25,7 @@ from agentbench_otel.records.scenario import Case, CaseId, Mode
 from agentbench_otel.records.spans import AttributeValue, SpanRecord
 from agentbench_otel.records.turn import MessageType, OutputMessage
 from agentbench_otel.telemetry.clock import AnchoredClock
+from agentbench_otel.telemetry.endpoint_attributes import endpoint_attributes
 from agentbench_otel.telemetry.recorder import OpenSpan, Recorder, error_words
 from agentbench_otel.telemetry.traced_client import TracedChatClient
 
@@ -219,19 +219,11 @@ class Runner:
         return ending
 
     def _traced(self, client: ChatClient, plan: RunPlan, recorder: Recorder) -> TracedChatClient:
-        attributes: dict[str, AttributeValue] = {names.PROVIDER_NAME: "mock"}
-        if not self._is_mock:
-            server = urlsplit(plan.target.base_url)
-            attributes = {
-                names.PROVIDER_NAME: plan.target.provider,
-                names.SERVER_ADDRESS: server.hostname or "",
-                names.SERVER_PORT: server.port or (443 if server.scheme == "https" else 80),
-            }
         return TracedChatClient(
             client,
             recorder,
             model=plan.target.model,
-            attributes=attributes,
+            attributes=endpoint_attributes(plan.target, is_mock=self._is_mock),
             capture_content=self._capture_content,
         )
 

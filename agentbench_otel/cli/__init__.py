@@ -8,7 +8,11 @@ import click
 from agentbench_otel import __version__
 from agentbench_otel.cli.cases import cases
 from agentbench_otel.cli.config import config
+from agentbench_otel.cli.daemon import daemon
+from agentbench_otel.cli.health import health
+from agentbench_otel.cli.history import history
 from agentbench_otel.cli.measure import measure
+from agentbench_otel.cli.metrics import metrics
 from agentbench_otel.cli.once import once
 from agentbench_otel.cli.probe import probe
 from agentbench_otel.errors import InputError
@@ -24,7 +28,7 @@ def cli() -> None:
     """
 
 
-for command in (once, measure, probe, cases, config):
+for command in (once, daemon, history, measure, probe, metrics, cases, config, health):
     cli.add_command(command)
 
 

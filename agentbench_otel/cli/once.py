@@ -76,7 +76,7 @@ def once(
 
             spans_sink = SpansSink(files.enter_context(AtomicFile(spans)))
             sinks.append(spans_sink)
-        push = app.make_push(config, plans, app.environment())
+        push = app.make_push(config, plans, app.environment(), is_mock=mock)
         if push is not None:
             sinks.append(push)
         cycle = app.run_cycle(

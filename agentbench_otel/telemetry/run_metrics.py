@@ -22,6 +22,7 @@ from agentbench_otel.names import Metric, MetricKind
 from agentbench_otel.records.chat import CallKind, TokenUsage
 from agentbench_otel.records.results import FailureKind, ModelCallResult, RunResult
 from agentbench_otel.records.spans import AttributeValue, SpanRecord
+from agentbench_otel.telemetry.endpoint_attributes import endpoint_attributes
 from agentbench_otel.telemetry.last_runs import (
     LAST_GAUGES,
     PAST_GAUGES,
@@ -47,6 +48,7 @@ class PlannedSeries:
     target: Target
     benchmark: Benchmark
     interval_s: float | None
+    is_mock: bool
 
     def series(self) -> list[SeriesKey]:
         return [
@@ -97,10 +99,17 @@ class RunMetrics:
     def plan(self, planned: Iterable[PlannedSeries]) -> None:
         """Say what will be measured: its counters begin at 0, and the gauges of all else go."""
         self._planned = {one.target.name: one for one in planned}
-        keys = [key for one in self._planned.values() for key in one.series()]
-        for key in keys:
-            for metric, labels in _zero_series(key):
-                self._counters[metric].add(0, labels)
+        keys = []
+        for one in self._planned.values():
+            client = {
+                names.OPERATION_NAME: "chat",
+                names.REQUEST_MODEL: one.target.model,
+                **endpoint_attributes(one.target, is_mock=one.is_mock),
+            }
+            for key in one.series():
+                keys.append(key)
+                for metric, labels in _zero_series(key, client):
+                    self._add(metric, 0, labels, Context())
         self._past = {key: self._past.get(key, SeriesPast()) for key in keys}
 
     def restore(self, past: Mapping[SeriesKey, SeriesPast]) -> None:
@@ -195,16 +204,14 @@ class RunMetrics:
             self._record_ms(metric, call.provider_ttft_ms, client, context)
         if call.usage is None:
             return
-        sent, made, cached, reasoning = _counts(call.usage)
+        sent, made, _, _ = _counts(call.usage)
         self._record(names.TOKEN_USAGE, sent, {**client, names.TOKENS_TYPE: "input"}, context)
         self._record(names.TOKEN_USAGE, made, {**client, names.TOKENS_TYPE: "output"}, context)
         self._record(names.NEXT_INPUT_TOKENS, sent, client, context)
         self._record(names.NEXT_OUTPUT_TOKENS, made, client, context)
         text = {**client, names.TOKENS_MODALITY: "text"}
-        self._add(names.NEXT_INPUT_USAGE, sent, text, context)
-        self._add(names.NEXT_OUTPUT_USAGE, made, text, context)
-        self._add(names.NEXT_CACHED_USAGE, cached, text, context)
-        self._add(names.NEXT_REASONING_USAGE, reasoning, text, context)
+        for metric, count in zip(_USAGE_COUNTERS, _counts(call.usage), strict=True):
+            self._add(metric, count, text, context)
 
     # --- gauges --------------------------------------------------------------------------------------------
 
@@ -238,8 +245,11 @@ def run_status(result: RunResult) -> str:
     return "aborted" if result.error.kind == ErrorKind.ABORTED else "error"
 
 
-def _zero_series(key: SeriesKey) -> Iterator[tuple[Metric, Labels]]:
-    """Every counter that can occur; a series born with 1 hides the first failure from ``increase()``."""
+def _zero_series(key: SeriesKey, client: Labels) -> Iterator[tuple[Metric, Labels]]:
+    """Every counter that can occur; a series born with 1 hides the first failure from ``increase()``.
+
+    ``client``: the attributes that the spans of the model calls will have.
+    """
     labels = series_labels(key)
     for status in RUN_STATUSES:
         yield names.RUNS, {**labels, names.L_STATUS: status}
@@ -251,6 +261,8 @@ def _zero_series(key: SeriesKey) -> Iterator[tuple[Metric, Labels]]:
     for token_type in TOKEN_TYPES:
         yield names.RUN_TOKENS, {**labels, names.L_TYPE: token_type}
     yield names.USAGE_MISSING, labels
+    for metric in _USAGE_COUNTERS:
+        yield metric, {**labels, **client, names.TOKENS_MODALITY: "text"}
 
 
 def _counts(usage: TokenUsage) -> tuple[int | None, int | None, int | None, int | None]:
@@ -270,16 +282,19 @@ _CLIENT_ATTRIBUTES = (
     names.SERVER_PORT,
 )
 _TOOL_ATTRIBUTES = (names.TOOL_NAME, names.TOOL_TYPE, names.ERROR_TYPE)
+_USAGE_COUNTERS = (
+    names.NEXT_INPUT_USAGE,
+    names.NEXT_OUTPUT_USAGE,
+    names.NEXT_CACHED_USAGE,
+    names.NEXT_REASONING_USAGE,
+)
 _COUNTERS = (
     names.RUNS,
     names.SEMANTIC_FAILURES,
     names.MODEL_CALLS,
     names.RUN_TOKENS,
     names.USAGE_MISSING,
-    names.NEXT_INPUT_USAGE,
-    names.NEXT_OUTPUT_USAGE,
-    names.NEXT_CACHED_USAGE,
-    names.NEXT_REASONING_USAGE,
+    *_USAGE_COUNTERS,
 )
 _TURN_TIMES: Mapping[Metric, Callable[[RunResult], float | None]] = {
     names.TURN_WALL: lambda run: run.turn_wall_time_ms,

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import chain, count, repeat
 from typing import Any
@@ -22,6 +24,7 @@ from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.runner import ClientFactory, Runner, RunPlan, plan_runs
 from agentbench_otel.telemetry.otlp_json import decode_line, encode_lines
 from tests.support.agent_fakes import run_in_virtual_time
+from tests.support.cli import environment
 from tests.support.clients import FaultyClient
 
 TARGET = Target(name="mock", base_url="http://mock.invalid/v1", model="mock")
@@ -77,7 +80,7 @@ def make_runner(
     """Options of `Runner` go to it, the others are the benchmark's."""
     for_runner = {
         key: options.pop(key)
-        for key in ("executor_factory", "adaptation_count", "clock_factory")
+        for key in ("executor_factory", "adaptation_count", "clock_factory", "cancel_grace_s")
         if key in options
     }
     config = Config(schema_version=1, targets=(TARGET,), benchmark=Benchmark(**options))
@@ -412,6 +415,166 @@ def test_a_run_that_is_cancelled_while_it_closes_is_aborted_too() -> None:
     asyncio.run(cancel_the_closing())
     assert sink.result.error == RunFault(kind="aborted", message="the run was aborted before it ended")
     assert sink.result.total_tokens == 15
+
+
+# --- what ignores its cancellation -------------------------------------------------------------------------
+
+
+class Stubborn:
+    """Waits on, however often it is cancelled, until it is let go. It is a client's fault and an executor."""
+
+    def __init__(self) -> None:
+        self.is_let_go = asyncio.Event()
+        self.cancel_count = 0
+
+    async def wait(self) -> None:
+        while not self.is_let_go.is_set():
+            try:
+                await self.is_let_go.wait()
+            except asyncio.CancelledError:
+                self.cancel_count += 1
+
+    async def run(self, jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        del jobs
+        await self.wait()
+
+
+def run_stubbornly(*plans: RunPlan, stubborn: Stubborn, **options: Any) -> tuple[KeptRuns, KeptRuns]:
+    """Make these runs; what the sink has before and after the stubborn code is let go."""
+    sink, before = KeptRuns(), KeptRuns()
+
+    async def main() -> None:
+        await run_plans(make_runner(sink, run_deadline_s=1.0, cancel_grace_s=2.0, **options), plans)
+        before.results, before.spans = list(sink.results), list(sink.spans)
+        stubborn.is_let_go.set()
+        await asyncio.sleep(1)  # it has time to end
+
+    run_in_virtual_time(main())
+    return before, sink
+
+
+STUCK = RunFault(kind="stuck", message="the run did not end within 2 s of its cancellation, and was left")
+
+
+def test_a_client_that_ignores_its_cancellation_is_left_and_the_next_run_passes() -> None:
+    stubborn = Stubborn()
+    factory = only_first(faulty(stop=stubborn.wait))
+    before, _ = run_stubbornly(plan_of(), plan_of(), stubborn=stubborn, factory=factory)
+    stuck, following = before.results
+    assert (stuck.status, stuck.error) == (Status.FAILED, STUCK)
+    assert (following.status, following.error) == (Status.PASSED, None)
+    assert stubborn.cancel_count == 2  # by its deadline, and when it was left
+
+
+def test_a_handler_that_ignores_its_cancellation_is_left_and_the_next_run_passes() -> None:
+    stubborn = Stubborn()
+    plans = (plan_of(CaseId.DEVICE_VOLUME_SILENT), plan_of(CaseId.ORDINARY_CHAT))
+    before, _ = run_stubbornly(*plans, stubborn=stubborn, executor_factory=lambda: stubborn)
+    assert [(result.status, result.error) for result in before.results] == [
+        (Status.FAILED, STUCK),
+        (Status.PASSED, None),
+    ]
+
+
+def test_of_a_run_that_was_left_only_its_start_and_its_end_are_told() -> None:
+    before, _ = run_stubbornly(plan_of(), stubborn=(stubborn := Stubborn()), factory=faulty(stop=stubborn.wait))
+    ((run_span,),) = before.spans
+    assert before.result == assemble([run_span])
+    assert (before.result.semantic_failures, before.result.model_calls) == ((), ())
+    assert before.result.turn_wall_time_ms is None
+    assert before.result.total_tokens is None
+    assert run_span.error == STUCK.message
+
+
+def test_the_span_of_a_run_that_was_left_is_as_long_as_it_took() -> None:
+    stubborn = Stubborn()
+    clocks: list[Clock] = []
+
+    def make_clock() -> Clock:
+        loop = asyncio.get_running_loop()
+        clocks.append(lambda: int(loop.time() * 1e9))
+        return clocks[-1]
+
+    before, _ = run_stubbornly(
+        plan_of(), stubborn=stubborn, factory=faulty(stop=stubborn.wait), clock_factory=make_clock
+    )
+    ((run_span,),) = before.spans
+    assert run_span.duration_ns == 3_000_000_000
+    assert len(clocks) == 1
+
+
+def test_what_a_run_that_was_left_does_later_is_no_second_result() -> None:
+    stubborn = Stubborn()
+    before, after = run_stubbornly(plan_of(), stubborn=stubborn, factory=faulty(stop=stubborn.wait))
+    assert stubborn.is_let_go.is_set()
+    assert len(before.results) == 1
+    assert after.results == before.results
+
+
+def test_a_run_that_ends_late_but_within_its_grace_is_not_left() -> None:
+    """Closing a client may take longer than its run had left."""
+
+    class Slow(FaultyClient):
+        async def aclose(self) -> None:
+            await asyncio.sleep(1.9)
+
+    factory = only_first(lambda plan, clock: Slow(mock_client(plan, clock), stop=never))
+    before, _ = run_stubbornly(plan_of(), stubborn=Stubborn(), factory=factory)
+    assert before.result.error == RunFault(
+        kind="run_deadline", message="the run took longer than run_deadline_s = 1"
+    )
+    assert len(before.result.model_calls) == 1
+
+
+def test_an_aborted_run_that_ignores_it_is_left_too_and_the_cancellation_goes_on() -> None:
+    sink, stubborn = KeptRuns(), Stubborn()
+
+    async def main() -> None:
+        is_streaming = asyncio.Event()
+
+        async def stop() -> None:
+            is_streaming.set()
+            await stubborn.wait()
+
+        runner = make_runner(sink, faulty(stop=stop), cancel_grace_s=2.0)
+        task = asyncio.create_task(runner.run(plan_of()))
+        await is_streaming.wait()
+        start_s = asyncio.get_running_loop().time()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.get_running_loop().time() - start_s == pytest.approx(2.0)
+        stubborn.is_let_go.set()
+
+    run_in_virtual_time(main())
+    assert sink.result.error == STUCK
+
+
+NEVER_LET_GO = """
+import sys
+from agentbench_otel import app
+from agentbench_otel.cli.output import exit_code
+from agentbench_otel.loop import run_loop
+from tests.integration import test_runner as runs
+
+sink, stubborn = runs.KeptRuns(), runs.Stubborn()
+runner = runs.make_runner(
+    sink, runs.only_first(runs.faulty(stop=stubborn.wait)), run_deadline_s=0.1, cancel_grace_s=0.1
+)
+run_loop(runs.run_plans(runner, [runs.plan_of(), runs.plan_of()]))
+started_at = sink.results[0].started_at
+report = app.make_report(sink.results, is_mock=True, started_at=started_at, finished_at=started_at)
+print([run.error and run.error.kind for run in report.runs])
+sys.exit(exit_code(report))
+"""
+
+
+def test_a_process_ends_though_one_of_its_runs_never_does() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", NEVER_LET_GO], env=environment(), capture_output=True, timeout=20, check=False
+    )
+    assert process.stdout.decode() == "['stuck', None]\n"
+    assert process.returncode == 3
 
 
 # --- closing -----------------------------------------------------------------------------------------------

@@ -4,29 +4,39 @@ Where they cannot be had the tests are skipped, unless AGENTBENCH_REQUIRE_STACK=
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.stack.servers import (
     RunningLlmock,
+    RunningPrometheus,
     RunningServer,
     ServerUnavailable,
     StartAimock,
     StartLlmock,
+    StartPrometheus,
     aimock_server,
     llama_cpp_server,
     llmock_server,
+    prometheus_server,
+    promtool_path,
 )
 
-Server = TypeVar("Server", bound=RunningServer)
+Wanted = TypeVar("Wanted")
+Server = TypeVar("Server", RunningServer, RunningLlmock, RunningPrometheus)
 
 
 def _start(started: ExitStack, server: AbstractContextManager[Server]) -> Server:
+    return _have(lambda: started.enter_context(server))
+
+
+def _have(wanted: Callable[[], Wanted]) -> Wanted:
     try:
-        return started.enter_context(server)
+        return wanted()
     except ServerUnavailable as unavailable:
         reason = str(unavailable)
     # Outside the handler, or pytest prints the reason twice.
@@ -64,3 +74,20 @@ def llmock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartLlmock]:
             return _start(started, llmock_server(workdir, **delays))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartPrometheus]:
+    """Start a Prometheus that scrapes the given host:port; the end of the module stops it."""
+    with ExitStack() as started:
+
+        def start(target: str) -> RunningPrometheus:
+            return _start(started, prometheus_server(tmp_path_factory.mktemp("prometheus"), target))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """The program that checks what Prometheus is given."""
+    return _have(promtool_path)

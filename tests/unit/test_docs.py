@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import BaseModel
 
 from agentbench_otel import cases, cli, config
@@ -125,12 +126,17 @@ def test_every_format_stands_in_the_readme() -> None:
         choice
         for command in COMMANDS.values()
         for parameter in command.params
-        if isinstance(parameter.type, click.Choice)
+        if isinstance(parameter.type, click.Choice) and str(parameter.name).endswith("format_name")
         for choice in parameter.type.choices
     }
-    assert formats == {"table", "json", "markdown", "junit"}
+    assert formats == {"table", "json", "markdown", "junit", "jsonl"}
     for choice in formats:
         assert f"`{choice}`" in README
+
+
+def test_the_metrics_table_of_the_readme_is_what_the_command_prints() -> None:
+    told = README.split("<!-- metrics -->\n")[1].split("<!-- /metrics -->")[0]
+    assert told == CliRunner().invoke(cli.cli, ["metrics", "--format", "markdown"]).output
 
 
 def test_every_case_and_mode_stands_in_the_readme() -> None:

@@ -1,0 +1,1 @@
+"""The long-running service: its schedule, its HTTP interface, its life."""

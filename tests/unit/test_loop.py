@@ -1,0 +1,107 @@
+"""The event loop ends, whatever its tasks do; its result and its errors are those of the main coroutine."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from agentbench_otel import loop
+from agentbench_otel.loop import run_loop
+
+LIMIT_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LEFT_TASKS_LIMIT_S", LIMIT_S)
+
+
+def test_the_result_of_the_main_coroutine_is_returned() -> None:
+    async def main() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    assert run_loop(main()) == "done"
+
+
+def test_an_error_of_the_main_coroutine_is_raised() -> None:
+    async def main() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        run_loop(main())
+
+
+def test_a_task_that_was_left_is_cancelled_and_may_clean_up() -> None:
+    ended: list[str] = []
+
+    async def left() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("cleaned up")
+
+    async def main() -> "asyncio.Task[None]":
+        task = asyncio.create_task(left())
+        await asyncio.sleep(0)
+        return task
+
+    task = run_loop(main())
+    assert ended == ["cleaned up"]
+    assert task.cancelled()
+
+
+async def ignore_cancellation(cancelled: list[int]) -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(1)
+
+
+def test_a_task_that_ignores_its_cancellation_is_not_waited_for() -> None:
+    cancelled: list[int] = []
+
+    async def main() -> "asyncio.Task[None]":
+        task = asyncio.create_task(ignore_cancellation(cancelled))
+        await asyncio.sleep(0)
+        return task
+
+    start_s = time.monotonic()
+    task = run_loop(main())
+    assert LIMIT_S <= time.monotonic() - start_s < LIMIT_S + 1
+    assert cancelled == [1]
+    assert not task.done()
+    left: Any = task
+    left._log_destroy_pending = False  # asyncio would say it when the task is collected, in another test
+
+
+def test_a_generator_that_was_left_is_closed() -> None:
+    ended: list[str] = []
+
+    async def pieces() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            ended.append("closed")
+
+    async def main() -> AsyncGenerator[int, None]:
+        left = pieces()
+        assert await anext(left) == 1
+        return left
+
+    assert run_loop(main()) is not None
+    assert ended == ["closed"]
+
+
+def test_no_loop_is_left_behind() -> None:
+    async def main() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    first, second = run_loop(main()), run_loop(main())
+    assert first is not second
+    assert first.is_closed()
+    assert second.is_closed()
