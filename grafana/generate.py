@@ -45,8 +45,9 @@ def increase(metric: Metric, selector: str, suffix: str = "") -> str:
 
 
 def quantile(share: float, metric: Metric, selector: str, by: str = "") -> str:
+    """Where there was no run in the window there is no quantile: NaN is not at least 0."""
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share:g}, sum by ({labels}) ({increase(metric, selector, '_bucket')}))"
+    return f"histogram_quantile({share:g}, sum by ({labels}) ({increase(metric, selector, '_bucket')})) >= 0"
 
 
 def mean(metric: Metric, selector: str, by: str) -> str:
@@ -569,7 +570,7 @@ def latency() -> list[Panel]:
             "Provider's time per model call, mean",
             "By target, as the GenAI conventions name it, failed calls included.",
             [names.OPERATION_DURATION],
-            [Query(expr=mean(names.OPERATION_DURATION, SERIES, by), legend="{{target}}", has_exemplars=True)],
+            [Query(expr=mean(names.OPERATION_DURATION, SERIES, by), legend="{{target}}")],
             unit="s",
         ),
     ]
