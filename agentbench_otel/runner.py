@@ -133,13 +133,16 @@ class Runner:
         clock = self._clock_factory()
         start_ns = clock()
         task = asyncio.create_task(self._attempt(plan, clock))
+        loop = asyncio.get_running_loop()
+        limit_s = loop.time() + self._benchmark.run_deadline_s + self._cancel_grace_s
         cancellation: asyncio.CancelledError | None = None
-        try:
-            await asyncio.wait({task}, timeout=self._benchmark.run_deadline_s + self._cancel_grace_s)
-        except asyncio.CancelledError as error:
-            cancellation = error
-            task.cancel()
-            await asyncio.wait({task}, timeout=self._cancel_grace_s)
+        while not task.done() and loop.time() < limit_s:
+            try:
+                await asyncio.wait({task}, timeout=limit_s - loop.time())
+            except asyncio.CancelledError as error:  # also the second one, while the run winds down
+                cancellation = error
+                task.cancel()
+                limit_s = min(limit_s, loop.time() + self._cancel_grace_s)
         if task.done():
             return task.result()
         task.cancel()

@@ -267,10 +267,13 @@ class AgentRuntime:
         finish = partial(_tell_content, outcome) if self._capture_content else None
         try:
             with self._recorder.tool_handler(event.tool.name, attributes, finish):
-                outcome.result = await handler(event.call.id, outcome.arguments)
-        except Exception as error:  # noqa: BLE001 - a handler may fail in any way; it fails its event only
+                try:
+                    outcome.result = await handler(event.call.id, outcome.arguments)
+                except Exception as error:
+                    outcome.result = {"error": f"{type(error).__qualname__}: {error}"}
+                    raise
+        except Exception:  # noqa: BLE001 - a handler may fail in any way; it fails its event only
             outcome.status = EventStatus.FAILED
-            outcome.result = {"error": f"{type(error).__qualname__}: {error}"}
             return
         outcome.status = EventStatus.SUCCESS
 

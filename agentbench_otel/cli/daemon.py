@@ -1,6 +1,5 @@
 """``daemon``: cycles on a schedule."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -32,8 +31,7 @@ def daemon(*, config_file: Path | None, mock: bool, run_now: bool, log_format: s
         raise click.UsageError("give --config FILE, or --mock for a first look")
     from agentbench_otel import app
     from agentbench_otel.daemon.logs import log_to_stderr
+    from agentbench_otel.loop import leave
 
     log_to_stderr("json" if log_format == "json" else "logfmt")
-    sys.exit(
-        app.run_daemon(config_file, is_mock=mock, run_now=run_now, environment=app.environment()),
-    )
+    leave(app.run_daemon(config_file, is_mock=mock, run_now=run_now, environment=app.environment()))

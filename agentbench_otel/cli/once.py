@@ -1,6 +1,5 @@
 """``once``: one cycle of runs, now."""
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +50,7 @@ def once(
     """
     from agentbench_otel import app
     from agentbench_otel.config.loading import load_config
+    from agentbench_otel.loop import leave
 
     if mock:
         config = app.mock_config() if config_file is None else load_config(config_file)
@@ -91,7 +91,7 @@ def once(
         deliver(cycle.report, format_name, report_file)
         if spans_sink is not None and spans_sink.failure is not None:
             raise spans_sink.failure
-    sys.exit(exit_code(cycle.report) if cycle.signal_number is None else 128 + cycle.signal_number)
+    leave(exit_code(cycle.report) if cycle.signal_number is None else 128 + cycle.signal_number)
 
 
 def _select(

@@ -1,69 +1,104 @@
-"""Who may ask: HTTP basic authentication against bcrypt hashes, and requests that a browser was tricked into."""
+"""Who may ask: the right host, not another site's page in a browser, the right password."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
-import threading
 from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import bcrypt
+from anyio import CapacityLimiter, to_thread
 from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _CACHE_SIZE = 100
-_NOBODY = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(rounds=10))
-"""Checked for users that do not exist, so that they take as long as those that do."""
+_BCRYPT_SIZE_BYTES = 72  # bcrypt never looked further; newer libraries refuse what is longer
+_CHALLENGE = {"www-authenticate": 'Basic realm="agentbench-otel", charset="UTF-8"'}
+
+
+class Guard:
+    """ASGI middleware in front of every route."""
+
+    def __init__(
+        self, app: ASGIApp, *, basic_auth: Mapping[str, SecretStr], listen_host: str, bound_host: str
+    ) -> None:
+        self._app = app
+        self._check = PasswordCheck(basic_auth) if basic_auth else None
+        self._listen_host = listen_host.lower()
+        self._is_local = is_loopback(bound_host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await self._refusal(Request(scope))
+        await (self._app if refusal is None else refusal)(scope, receive, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        """None: the request is let in."""
+        if self._is_local and not self._is_our_host(request.headers.get("host", "")):
+            # A page of another site whose name leads here (DNS rebinding) would be the same origin.
+            return PlainTextResponse("this address serves only local names and the host of web.listen\n", 421)
+        if request.method not in ("GET", "HEAD") and is_cross_site(request.headers):
+            return PlainTextResponse("requests from other sites are refused\n", 403)
+        authorization = request.headers.get("authorization", "")
+        if self._check is not None and not await self._check.is_right(authorization):
+            return PlainTextResponse("user and password are needed\n", 401, headers=_CHALLENGE)
+        return None
+
+    def _is_our_host(self, host: str) -> bool:
+        name = host_of(host).lower()
+        return not name or name == self._listen_host or is_loopback(name)  # HTTP/1.0 may have none; browsers do
 
 
 class PasswordCheck:
-    """Checks credentials. Those that were right are remembered by a keyed hash: bcrypt takes 0.1 s of CPU, and a
-    Prometheus asks every few seconds."""
+    """Checks basic authentication. What was right is remembered by a keyed hash: bcrypt takes up to seconds of
+    CPU, and a Prometheus asks every few seconds."""
 
     def __init__(self, hashes: Mapping[str, SecretStr]) -> None:
         self._hashes = {user: secret.get_secret_value().encode() for user, secret in hashes.items()}
+        self._slowest = max(self._hashes.values(), key=_cost)
         self._key = secrets.token_bytes(32)
         self._right: set[bytes] = set()
-        self._lock = threading.Lock()
+        self._one_at_a_time = CapacityLimiter(1)  # a flood of guesses takes one core at most, and no other thread
 
-    @property
-    def is_needed(self) -> bool:
-        return bool(self._hashes)
-
-    def knows(self, authorization: str) -> bool:
-        """Whether this Authorization header was right before; answers at once."""
-        return self._tag(authorization) in self._right
-
-    def is_right(self, authorization: str) -> bool:
-        """Takes the time of one bcrypt check, right or wrong."""
-        user, password = _credentials(authorization)
-        expected = self._hashes.get(user)
-        is_right = (
-            bcrypt.checkpw(password[:72], _NOBODY if expected is None else expected) and expected is not None
-        )
+    async def is_right(self, authorization: str) -> bool:
+        """Of an Authorization header as it came."""
+        tag = hmac.digest(self._key, authorization.encode(), hashlib.sha256)
+        if tag in self._right:
+            return True
+        credentials = _credentials(authorization)
+        if credentials is None:
+            return False
+        is_right = await to_thread.run_sync(self._matches, *credentials, limiter=self._one_at_a_time)
         if is_right:
-            with self._lock:
-                if len(self._right) >= _CACHE_SIZE:
-                    self._right.clear()
-                self._right.add(self._tag(authorization))
+            if len(self._right) >= _CACHE_SIZE:
+                self._right.clear()
+            self._right.add(tag)
         return is_right
 
-    def _tag(self, authorization: str) -> bytes:
-        return hmac.digest(self._key, authorization.encode(), hashlib.sha256)
+    def _matches(self, user: str, password: bytes) -> bool:
+        """A user that does not exist takes as long as one that does."""
+        is_match = bcrypt.checkpw(password[:_BCRYPT_SIZE_BYTES], self._hashes.get(user, self._slowest))
+        return is_match and user in self._hashes
 
 
-def _credentials(authorization: str) -> tuple[str, bytes]:
-    """User and password; both empty for what is no basic authentication."""
+def _cost(bcrypt_hash: bytes) -> int:
+    """``$2b$12$…`` → 12."""
+    return int(bcrypt_hash.split(b"$")[2])
+
+
+def _credentials(authorization: str) -> tuple[str, bytes] | None:
+    """User and password; None for what is no basic authentication."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
-        return "", b""
+        return None
     try:
-        user, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        return user.decode(), password
-    except (binascii.Error, UnicodeDecodeError):
-        return "", b""
+        user, separator, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if separator else None
+    except ValueError:  # no base64, or no UTF-8
+        return None
 
 
 def is_cross_site(headers: Mapping[str, str]) -> bool:
@@ -71,7 +106,14 @@ def is_cross_site(headers: Mapping[str, str]) -> bool:
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
     origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != headers.get("host")
+    return origin is not None and _netloc(origin) != headers.get("host")
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str) -> bool:

@@ -277,21 +277,21 @@ class Daemon:
                 self.state.reload_problem = str(error)
                 logger.warning("the config was not taken: %s", error)
             else:
-                self._take(settings)
+                await self._take(settings)
             self._tell_ready()
             return self.state.reload_problem
 
-    def _take(self, settings: Settings) -> None:
+    async def _take(self, settings: Settings) -> None:
         before, config = self._settings.config, settings.config
         fixed = [key for key in _FIXED if attrgetter(key)(before) != attrgetter(key)(config)]
         if fixed:
             logger.warning("changes of these need a restart: %s", ", ".join(fixed))
+        await run_in_thread(lambda: self._telemetry.run_metrics.plan(_planned_series(settings)))
         self._settings = settings
         self.state.config = config
         self.state.reload_problem = None
         self.state.reloaded_unix_s = self._time.wall_s()
         self._scheduler.update(_scheduled_targets(settings))
-        self._telemetry.run_metrics.plan(_planned_series(self._settings))
         logger.info("the config was taken", extra={"fields": {"targets": len(config.targets)}})
 
     def _tell_ready(self) -> None:

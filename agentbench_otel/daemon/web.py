@@ -6,8 +6,10 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,19 @@ import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agentbench_otel import __version__
 from agentbench_otel.config.model import Web, WebTls
-from agentbench_otel.daemon.auth import PasswordCheck, host_of, is_cross_site, is_loopback
+from agentbench_otel.daemon.auth import Guard, host_of, is_loopback
 from agentbench_otel.daemon.pages import render_problem, render_run, render_status
 from agentbench_otel.daemon.scheduler import CycleRequest
 from agentbench_otel.daemon.view import DaemonDesk
@@ -37,27 +40,36 @@ from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.telemetry.otlp_json import encode_lines
 
 CONNECTION_LIMIT = 512
-REQUEST_HEAD_LIMIT_S = 10.0
-"""For a connection to send a whole request head: one that only hangs on is closed."""
 _KEEP_ALIVE_S = 5
+_END_S = 1
+"""For requests in flight when the server is told to stop."""
 _HEAD_SIZE_BYTES = 16_384
 _BODY_SIZE_BYTES = 4_096
-_BODY_LIMIT_S = 5.0
-_RELOAD_LIMIT_S = 30.0
 _OVERVIEW_POINTS = 30
 _LONGEST_LIST = 500
 _SHOWN_VALUE = 64
 
-Endpoint = Callable[[Request], Response | Awaitable[Response]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebLimits:
+    """How long is waited for others, in seconds."""
+
+    request_s: float = 10.0
+    """For a TLS handshake, and for a whole request: a connection that only hangs on is closed."""
+    body_s: float = 5.0
+    """For the body of a request that has to have one."""
+    answer_s: float = 60.0
+    """For a client that does not read what it asked for."""
+    reload_s: float = 30.0
 
 
 class WebServer:
     """Serves one desk. `start` and `stop` are called once each, from any thread."""
 
-    def __init__(self, desk: DaemonDesk, web: Web, *, head_limit_s: float = REQUEST_HEAD_LIMIT_S) -> None:
+    def __init__(self, desk: DaemonDesk, web: Web, *, limits: WebLimits | None = None) -> None:
+        self._desk = desk
         self._web = web
-        self._head_limit_s = head_limit_s
-        self._app = make_app(desk, web)
+        self._limits = limits or WebLimits()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -67,69 +79,69 @@ class WebServer:
         Raises:
             InputError: The address can't be had, or the TLS files can't be used.
         """
-        tls = self._web.tls
-        if tls is not None:
-            _check_tls(tls)
+        tls = None if self._web.tls is None else _tls_context(self._web.tls)
         listener = _listen(self._web.listen)
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
-            self._app,
-            http=_protocol(self._head_limit_s),
+            make_app(self._desk, self._web, bound_host=host, limits=self._limits),
+            http=_protocol(self._limits),
             ws="none",
-            loop="asyncio",
             lifespan="off",
             log_config=None,
+            log_level="error",  # below are only words about what strangers send
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             limit_concurrency=CONNECTION_LIMIT,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=_END_S,
             h11_max_incomplete_event_size=_HEAD_SIZE_BYTES,
-            ssl_certfile=None if tls is None else tls.cert_file,
-            ssl_keyfile=None if tls is None else tls.key_file,
         )
+        config.load()
+        config.ssl = tls
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._server.run, args=([listener],), daemon=True, name="agentbench-web"
+            target=self._serve, args=(self._server, listener), daemon=True, name="agentbench-web"
         )
         self._thread.start()
         return str(host), int(port)
 
+    def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        with asyncio.Runner(loop_factory=lambda: _Loop(self._limits.request_s)) as runner:
+            runner.run(server.serve(sockets=[listener]))
+
     def stop(self, deadline_s: float) -> None:
-        """Close the address; requests in flight have until the deadline."""
-        if self._server is None or self._thread is None:
-            return
-        self._server.should_exit = True
-        self._thread.join(deadline_s)
-        if self._thread.is_alive():
-            self._server.force_exit = True
-            self._thread.join(1)
+        """Close the address at once; requests in flight have a second. Returns by the deadline in any case."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(deadline_s)
 
 
 def listen_warning(web: Web) -> str | None:
     """What is unsafe about the address, in words; None when nothing is."""
     if is_loopback(host_of(web.listen)):
         return None
-    lacks = [
-        name
-        for name, is_missing in (("web.basic_auth", not web.basic_auth), ("web.tls", web.tls is None))
-        if is_missing
-    ]
-    return f"web.listen {web.listen} is open to the network without {' and '.join(lacks)}" if lacks else None
+    is_missing = {"web.basic_auth": not web.basic_auth, "web.tls": web.tls is None}
+    lacks = " and ".join(name for name, missing in is_missing.items() if missing)
+    return f"web.listen {web.listen} is open to the network without {lacks}" if lacks else None
 
 
-def _check_tls(tls: WebTls) -> None:
+def _tls_context(tls: WebTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     for name, file in (("cert_file", tls.cert_file), ("key_file", tls.key_file)):
         if not Path(file).is_file():
             raise InputError(f"web.tls.{name}: {file}: there is no such file")
     try:
-        context.load_cert_chain(tls.cert_file, tls.key_file)
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        # The password of a locked key would be asked for on the terminal otherwise.
+        context.load_cert_chain(tls.cert_file, tls.key_file, password="")
+    except OSError as error:  # ssl.SSLError is one
+        reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
         raise InputError(
-            f"web.tls: {tls.cert_file} and {tls.key_file} can't be used: {reason}; give a certificate and its key"
+            f"web.tls: {tls.cert_file} and {tls.key_file} can't be used: {reason}; "
+            "give a certificate and its key, which must have no password"
         ) from None
+    return context
 
 
 def _listen(address: str) -> socket.socket:
@@ -140,7 +152,7 @@ def _listen(address: str) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise InputError(f"web.listen {address}: can't be had: {error.strerror or error}") from None
+        raise InputError(f"web.listen {address}: can't be had: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
@@ -151,46 +163,80 @@ def _listen(address: str) -> socket.socket:
     return listener
 
 
-def _protocol(head_limit_s: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol with a limit that it lacks: it waits for ever for a request that never comes."""
+class _Loop(asyncio.SelectorEventLoop):
+    """Its servers wait less for a TLS handshake than asyncio's minute."""
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self._handshake_s = handshake_s
+
+    async def create_server(  # type: ignore[override]  # the overloads are about arguments that pass through
+        self, *args: Any, ssl: ssl.SSLContext | None = None, **options: Any
+    ) -> asyncio.Server:
+        if ssl is not None:
+            options["ssl_handshake_timeout"] = self._handshake_s
+        return await super().create_server(*args, ssl=ssl, **options)
+
+
+def _protocol(limits: WebLimits) -> type[asyncio.Protocol]:
+    """uvicorn's protocol with limits that it lacks: it waits for ever for the rest of a request, and for a client
+    to read the answer."""
 
     class GuardedProtocol(H11Protocol):
-        _head_timer: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._watch_head()
+            self._request_limit = _Limit(self.loop, limits.request_s, transport.close)
+            self._answer_limit = _Limit(self.loop, limits.answer_s, transport.abort)
+            self._request_limit.start()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.conn.their_state is h11.IDLE:
-                self._watch_head()
+            if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                self._request_limit.start()
             else:
-                self._stop_watching()
+                self._request_limit.stop()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._answer_limit.start()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._answer_limit.stop()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_watching()
+            self._request_limit.stop()
+            self._answer_limit.stop()
             super().connection_lost(exc)
 
-        def _watch_head(self) -> None:
-            if self._head_timer is None:
-                self._head_timer = self.loop.call_later(head_limit_s, self.transport.close)
-
-        def _stop_watching(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
     return GuardedProtocol
+
+
+class _Limit:
+    """A timer that goes on when it is started again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_s: float, end: Callable[[], object]) -> None:
+        self._loop = loop
+        self._limit_s = limit_s
+        self._end = end
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._limit_s, self._end)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 # --- the application -------------------------------------------------------------------------------------------
 
 
-def make_app(desk: DaemonDesk, web: Web) -> Starlette:
-    site = _Site(desk, web)
-    guard = _Guard(PasswordCheck(web.basic_auth), host_of(web.listen))
-    return Starlette(
+def make_app(desk: DaemonDesk, web: Web, *, bound_host: str, limits: WebLimits) -> Starlette:
+    site = _Site(desk, limits, has_lifecycle=web.enable_lifecycle)
+    app = Starlette(
         routes=[
             Route("/", site.status),
             Route("/runs/{run_id}", site.run),
@@ -204,20 +250,23 @@ def make_app(desk: DaemonDesk, web: Web) -> Starlette:
             Route("/api/v1/cycles", site.request_cycle, methods=["POST"]),
         ],
         middleware=[
-            Middleware(_Headers),
-            Middleware(_GuardMiddleware, guard=guard),
+            Middleware(_SafeHeaders),
+            Middleware(Guard, basic_auth=web.basic_auth, listen_host=host_of(web.listen), bound_host=bound_host),
             Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=1),
         ],
         exception_handlers={InputError: _history_problem, HTTPException: _http_problem},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Site:
     """The endpoints. Plain functions run on threads, so that a slow disk holds nobody else up."""
 
-    def __init__(self, desk: DaemonDesk, web: Web) -> None:
+    def __init__(self, desk: DaemonDesk, limits: WebLimits, *, has_lifecycle: bool) -> None:
         self._desk = desk
-        self._has_lifecycle = web.enable_lifecycle
+        self._limits = limits
+        self._has_lifecycle = has_lifecycle
 
     def status(self, request: Request) -> Response:
         now = datetime.now(UTC)
@@ -228,8 +277,9 @@ class _Site:
         run_id = request.path_params["run_id"]
         result = self._desk.past.find(run_id)
         if result is None:
-            words = f"No run {run_id[:_SHOWN_VALUE]} is recorded; old runs are removed after history.keep."
-            return _html(lambda nonce: render_problem("No such run", words, nonce), status_code=404)
+            raise HTTPException(
+                404, f"No run {run_id[:_SHOWN_VALUE]} is recorded; old runs are removed after history.keep."
+            )
         spans = self._desk.past.spans_of(result.run_id)
         return _html(lambda nonce: render_run(result, spans, datetime.now(UTC), nonce))
 
@@ -271,20 +321,29 @@ class _Site:
 
     async def reload(self, request: Request) -> Response:
         self._need_lifecycle()
-        try:
-            problem = await asyncio.wait_for(asyncio.wrap_future(self._desk.reload()), _RELOAD_LIMIT_S)
-        except TimeoutError:
-            raise HTTPException(503, f"the reload took longer than {_RELOAD_LIMIT_S:g} s") from None
-        return PlainTextResponse(
-            "reloaded\n" if problem is None else f"{problem}\n", 200 if problem is None else 400
-        )
+        reloading = asyncio.wrap_future(self._desk.reload())
+        await asyncio.wait([reloading], timeout=self._limits.reload_s)  # never cancels it half-way
+        if not reloading.done():
+            raise HTTPException(503, f"the reload takes longer than {self._limits.reload_s:g} s; it goes on")
+        problem = reloading.result()
+        if problem is not None:
+            raise HTTPException(400, problem)
+        return PlainTextResponse("reloaded\n")
 
     async def request_cycle(self, request: Request) -> Response:
         self._need_lifecycle()
-        target = read_target(await _body(request))
-        answer = await run_in_threadpool(self._desk.request_cycle, target)
+        target = read_target(await _body(request, self._limits.body_s))
+        problem = self._desk.why_not_ready()
+        if problem is not None:
+            raise HTTPException(503, f"the daemon is not ready: {problem}")
+        try:
+            answer = await run_in_threadpool(self._desk.request_cycle, target)
+        except TimeoutError:
+            raise HTTPException(503, "the daemon is too busy to answer; the cycle may start yet") from None
         status_code, words = _CYCLE_ANSWERS[answer]
-        return JSONResponse({"target": target, "result": answer.value, "message": words}, status_code)
+        if answer is not CycleRequest.ACCEPTED:
+            raise HTTPException(status_code, words)
+        return JSONResponse({"result": answer.value, "message": words}, status_code)
 
     def _need_lifecycle(self) -> None:
         if not self._has_lifecycle:
@@ -352,30 +411,34 @@ def read_target(body: bytes) -> str:
     return document["target"]
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, limit_s: float) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "the content type must be application/json")
     body = b""
     try:
-        async with asyncio.timeout(_BODY_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > _BODY_SIZE_BYTES:
                     raise HTTPException(413, f"the body is larger than {_BODY_SIZE_BYTES} bytes")
     except TimeoutError:
-        raise HTTPException(408, f"the body did not come within {_BODY_LIMIT_S:g} s") from None
+        raise HTTPException(408, f"the body did not come within {limit_s:g} s") from None
     return body
 
 
 # --- answers ---------------------------------------------------------------------------------------------------
 
 
-def _html(render: Callable[[str], str], *, status_code: int = 200) -> Response:
+def _html(
+    render: Callable[[str], str], *, status_code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """A page whose one style element is allowed by a nonce, and nothing else is."""
     nonce = secrets.token_urlsafe(16)
-    nothing = "'none'; ".join(("default-src ", "base-uri ", "form-action ", "frame-ancestors "))
-    policy = f"{nothing}'none'; style-src 'nonce-{nonce}'"
-    return HTMLResponse(render(nonce), status_code, headers={"content-security-policy": policy})
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; img-src 'none'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )
+    return HTMLResponse(render(nonce), status_code, headers={**(headers or {}), "content-security-policy": policy})
 
 
 def _state(problem: str | None) -> Response:
@@ -383,86 +446,44 @@ def _state(problem: str | None) -> Response:
 
 
 def _history_problem(request: Request, error: Exception) -> Response:
-    return _told(request, 503, str(error), {})
+    return _told(request, HTTPException(503, str(error)))
 
 
 def _http_problem(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    return _told(request, error.status_code, error.detail, dict(error.headers or {}))
+    assert isinstance(error, HTTPException)  # noqa: S101  # Starlette's type is wider than what it hands over
+    return _told(request, error)
 
 
-def _told(request: Request, status_code: int, words: str, headers: Mapping[str, str]) -> Response:
-    if request.url.path.startswith("/api/"):
-        return JSONResponse({"error": words}, status_code, headers=dict(headers))
-    return PlainTextResponse(f"{words}\n", status_code, headers=dict(headers))
+def _told(request: Request, problem: HTTPException) -> Response:
+    """A problem in the form of its place: JSON in the API, a page for people, otherwise a line of text."""
+    path, status_code, words = request.url.path, problem.status_code, problem.detail
+    if path.startswith("/api/"):
+        return JSONResponse({"error": words}, status_code, headers=problem.headers)
+    if path == "/" or path.startswith("/runs/"):
+        title = HTTPStatus(status_code).phrase
+        return _html(
+            lambda nonce: render_problem(title, words, nonce), status_code=status_code, headers=problem.headers
+        )
+    return PlainTextResponse(f"{words}\n", status_code, headers=problem.headers)
 
 
-class _Guard:
-    """Whether a request is let in: right host, not from another site, right password."""
-
-    def __init__(self, check: PasswordCheck, listen_host: str) -> None:
-        self._check = check
-        self._listen_host = listen_host
-
-    async def refusal(self, request: Request) -> Response | None:
-        """None: it is let in."""
-        if is_loopback(self._listen_host) and not self._is_our_host(request.headers.get("host", "")):
-            # A page of another site whose name leads here (DNS rebinding) would be the same origin.
-            return PlainTextResponse("this is not the host that you asked for\n", 421)
-        if request.method not in ("GET", "HEAD") and is_cross_site(request.headers):
-            return PlainTextResponse("requests from other sites are refused\n", 403)
-        if self._check.is_needed:
-            authorization = request.headers.get("authorization", "")
-            is_right = self._check.knows(authorization) or await run_in_threadpool(
-                self._check.is_right, authorization
-            )
-            if not is_right:
-                challenge = {"www-authenticate": 'Basic realm="agentbench-otel", charset="UTF-8"'}
-                return PlainTextResponse("user or password is wrong\n", 401, headers=challenge)
-        return None
-
-    def _is_our_host(self, host: str) -> bool:
-        name = host_of(host)
-        return not name or name == self._listen_host or is_loopback(name)
-
-
-class _GuardMiddleware:
-    def __init__(self, app: ASGIApp, guard: _Guard) -> None:
-        self._app = app
-        self._guard = guard
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = await self._guard.refusal(Request(scope)) if scope["type"] == "http" else None
-        await (self._app if refusal is None else refusal)(scope, receive, send)
-
-
-class _Headers:
+class _SafeHeaders:
     """What every answer says to browsers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Any) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_SAFE_HEADERS]
+                MutableHeaders(scope=message).update(_SAFE_HEADERS)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
-def _encoded(headers: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
-    for name, value in headers.items():
-        yield name.encode(), value.encode()
-
-
-_SAFE_HEADERS = tuple(
-    _encoded(
-        {
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-            "cache-control": "no-store",
-        }
-    )
-)
+_SAFE_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}

@@ -34,7 +34,7 @@ class MetricsPage:
         self._own = tuple(own)
         self._lock = threading.Lock()
         self._formats = {
-            "openmetrics": _Format(generate_openmetrics, CONTENT_TYPE_LATEST),
+            "openmetrics": _Format(generate_openmetrics, CONTENT_TYPE_LATEST, is_wanted=True),  # by Prometheus
             "plain": _Format(generate_plain, CONTENT_TYPE_PLAIN_0_0_4),
         }
 
@@ -65,10 +65,10 @@ class _Format:
     Ten thousands of lines take a second, and a cycle changes those of one target.
     """
 
-    def __init__(self, generate: Generate, content_type: str) -> None:
+    def __init__(self, generate: Generate, content_type: str, *, is_wanted: bool = False) -> None:
         self.generate = generate
         self.content_type = content_type
-        self.is_wanted = False
+        self.is_wanted = is_wanted
         self.rendered = b""
         self._parts: dict[tuple[str, str], _Part] = {}
 

@@ -3,6 +3,7 @@
 What a run did not measure (None) is not recorded; 0 is recorded only where 0 was measured.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class RunMetrics:
         self._wall_s = wall_s
         self._planned: Mapping[str, PlannedSeries] = {}
         self._past: Mapping[SeriesKey, SeriesPast] = {}
+        self._lock = threading.Lock()
         meter = self._provider.get_meter(names.SCOPE, __version__)
         wanted = names.metrics_of(semconv)
         self._histograms = {
@@ -97,7 +99,10 @@ class RunMetrics:
             )
 
     def plan(self, planned: Iterable[PlannedSeries]) -> None:
-        """Say what will be measured: its counters begin at 0, and the gauges of all else go."""
+        """Say what will be measured: its counters begin at 0, and the gauges of all else go.
+
+        It takes a moment with a large config; another thread may do it.
+        """
         self._planned = {one.target.name: one for one in planned}
         keys = []
         for one in self._planned.values():
@@ -110,11 +115,13 @@ class RunMetrics:
                 keys.append(key)
                 for metric, labels in _zero_series(key, client):
                     self._add(metric, 0, labels, Context())
-        self._past = {key: self._past.get(key, SeriesPast()) for key in keys}
+        with self._lock:
+            self._past = {key: self._past.get(key, SeriesPast()) for key in keys}
 
     def restore(self, past: Mapping[SeriesKey, SeriesPast]) -> None:
         """What the history knows of the planned series. Counters stay: Prometheus handles a restart at 0."""
-        self._past = {key: past.get(key, known) for key, known in self._past.items()}
+        with self._lock:
+            self._past = {key: past.get(key, known) for key, known in self._past.items()}
 
     def has_target(self, name: str) -> bool:
         """Whether the target is planned; the series of others are kept by the SDK but no longer shown."""
@@ -140,8 +147,9 @@ class RunMetrics:
             agent[names.ERROR_TYPE] = error_class(result.error.kind)
         self._record_ms(names.INVOKE_AGENT_DURATION, result.turn_wall_time_ms, agent, context)
         self._record_spans(result, spans, labels, context)
-        if key in self._past:  # else its series left the config while it ran
-            self._past = {**self._past, key: self._past[key].with_run(result)}
+        with self._lock:
+            if key in self._past:  # else its series left the config while it ran
+                self._past = {**self._past, key: self._past[key].with_run(result)}
 
     def shutdown(self) -> None:
         self._provider.shutdown()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -26,6 +27,7 @@ from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.reports.spans_file import measure_file
 from agentbench_otel.runner import RunPlan
 from tests.support.cli import COMMAND, Finished, environment, run_cli, running_cli
+from tests.support.otlp_receiver import http_receiver
 from tests.support.replay_server import ReplayServer, StreamCase
 from tests.support.schedule_server import ScheduleServer
 
@@ -587,6 +589,59 @@ def test_a_signal_after_a_run_keeps_both_results_in_the_file(tmp_path: Path, sil
     runs = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["runs"]
     assert [(run["target"], run["status"]) for run in runs] == [("good", "passed"), ("silent", "failed")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agentbench.yaml", "report.json"]
+
+
+def test_a_signal_loses_nothing_that_a_live_collector_takes(tmp_path: Path, silent_server: SilentServer) -> None:
+    with ScheduleServer() as good, http_receiver() as received:
+        write_config(
+            tmp_path,
+            {"name": "good", "base_url": good.base_url, "model": "truth-ttft1-itl1-n3"},
+            {"name": "silent", "base_url": silent_server.base_url, "model": "m"},
+            telemetry={"otlp": {"endpoint": received.url}},
+        )
+        arguments = ("once", "--config", "agentbench.yaml", *ONE, "--format", "json", "--spans", "spans.jsonl")
+        with running_cli(*arguments, cwd=tmp_path) as command:
+            silent_server.take_request()
+            command.send(signal.SIGTERM)
+            finished = command.wait()
+    assert finished.exit_code == 143
+    assert [run["status"] for run in finished.runs] == ["passed", "failed"]
+    written = (tmp_path / "spans.jsonl").read_text(encoding="utf-8").count('"spanId"')
+    assert len(received.spans) == written
+    assert {span.trace_id.hex() for span in received.spans} == {run["trace_id"] for run in finished.runs}
+    runs = received.metrics["agentbench.runs"]
+    assert runs.point(target="good", status="passed").value == 1
+    assert runs.point(target="silent", status="aborted").value == 1
+
+
+def test_a_signal_ends_the_command_within_5_s_whatever_the_collector_does(
+    tmp_path: Path, silent_server: SilentServer
+) -> None:
+    with contextlib.closing(SilentServer()) as collector:
+        write_config(
+            tmp_path,
+            {"name": "silent", "base_url": silent_server.base_url, "model": "m"},
+            telemetry={"otlp": {"endpoint": collector.base_url}},
+        )
+        with running_cli("once", "--config", "agentbench.yaml", "--format", "json", cwd=tmp_path) as command:
+            silent_server.take_request()
+            start_s = time.monotonic()
+            command.send(signal.SIGTERM)
+            finished = command.wait()
+        assert time.monotonic() - start_s < 5
+    assert finished.exit_code == 143
+    assert len(finished.runs) == 1
+    assert re.search(r"^telemetry: spans: \d+ failed \(.*; metrics: 1 failed \(", finished.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]
+)
+def test_a_variable_that_asks_for_what_there_is_not_is_refused_before_any_run(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", name: value}
+    assert_refused(run_cli("once", "--mock", cwd=tmp_path, variables=variables), f"{name}: is '{value}'; allowed")
 
 
 # --- a terminal ----------------------------------------------------------------------------------------------

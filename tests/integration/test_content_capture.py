@@ -2,12 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
-from agentbench_otel import app, names
-from agentbench_otel.cases import CATALOGUE
+from agentbench_otel import app, names, runner
+from agentbench_otel.cases import CALENDAR, CATALOGUE, SEARCH, VOLUME
 from agentbench_otel.config.model import Config, Telemetry
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.scenario import CaseId, Mode
@@ -27,8 +29,8 @@ class Keep:
 def spans_of(case_id: CaseId, mode: Mode, *, capture_content: bool) -> list[SpanRecord]:
     config: Config = app.mock_config().model_copy(update={"telemetry": Telemetry(capture_content=capture_content)})
     kept = Keep()
-    runner = Runner(config, client_factory=app.make_mock_client, is_mock=True, sinks=[kept])
-    asyncio.run(runner.run(RunPlan(target=config.targets[0], case_id=case_id, mode=mode, iteration=1)))
+    plan = RunPlan(target=config.targets[0], case_id=case_id, mode=mode, iteration=1)
+    asyncio.run(Runner(config, client_factory=app.make_mock_client, is_mock=True, sinks=[kept]).run(plan))
     return kept.spans
 
 
@@ -64,3 +66,44 @@ def test_with_it_a_call_holds_its_prompt_its_answer_and_its_tool_calls() -> None
     assert [message["role"] for message in history] == ["system", "user", "assistant", "tool"]
     assert history[3]["parts"][0]["type"] == "tool_call_response"
     assert history[3]["parts"][0]["id"] == "search-1"
+
+
+def handlers_of(case_id: CaseId, *, capture_content: bool = True) -> dict[str, SpanRecord]:
+    spans = spans_of(case_id, Mode.CHAT_AGENT_TOOLS, capture_content=capture_content)
+    return {str(span.attributes[names.TOOL_NAME]): span for span in spans if names.TOOL_NAME in span.attributes}
+
+
+def test_with_it_a_handler_holds_what_it_was_given_and_what_it_gave() -> None:
+    handlers = handlers_of(CaseId.PARALLEL_VOLUME_SCHEDULE)
+    assert set(handlers) == {VOLUME, CALENDAR}
+    attributes = handlers[VOLUME].attributes
+    assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS])) == {"mode": "absolute", "value": 30}
+    assert json.loads(str(attributes[names.TOOL_CALL_RESULT])) == {"event_id": "parallel-volume", "level": 30}
+    attributes = handlers[CALENDAR].attributes
+    assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS]))["title"] == "Design review"
+    assert json.loads(str(attributes[names.TOOL_CALL_RESULT]))["event_id"] == "parallel-schedule"
+
+
+def test_without_it_a_handler_holds_neither() -> None:
+    (handler,) = handlers_of(CaseId.WEB_SEARCH_TWO_ANSWERS, capture_content=False).values()
+    assert not {names.TOOL_CALL_ARGUMENTS, names.TOOL_CALL_RESULT} & set(handler.attributes)
+
+
+def test_a_result_that_json_does_not_have_is_told_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def strange(event_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        del event_id, arguments
+        return {"path": PurePosixPath("/a"), "word": "é"}
+
+    monkeypatch.setattr(runner, "in_memory_handlers", lambda: {SEARCH: strange})
+    (handler,) = handlers_of(CaseId.WEB_SEARCH_TWO_ANSWERS).values()
+    assert handler.attributes[names.TOOL_CALL_RESULT] == '{"path":"/a","word":"é"}'
+
+
+def test_a_handler_that_raised_gave_no_result_but_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(event_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(runner, "in_memory_handlers", lambda: {SEARCH: broken})
+    (handler,) = handlers_of(CaseId.WEB_SEARCH_TWO_ANSWERS).values()
+    assert json.loads(str(handler.attributes[names.TOOL_CALL_ARGUMENTS])) == {"query": "event batch safety"}
+    assert "batch timeout" not in str(handler.attributes.get(names.TOOL_CALL_RESULT))

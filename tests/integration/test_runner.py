@@ -492,7 +492,7 @@ def test_the_span_of_a_run_that_was_left_is_as_long_as_it_took() -> None:
 
     def make_clock() -> Clock:
         loop = asyncio.get_running_loop()
-        clocks.append(lambda: int(loop.time() * 1e9))
+        clocks.append(lambda: round(loop.time() * 1e9))
         return clocks[-1]
 
     before, _ = run_stubbornly(
@@ -548,6 +548,33 @@ def test_an_aborted_run_that_ignores_it_is_left_too_and_the_cancellation_goes_on
 
     run_in_virtual_time(main())
     assert sink.result.error == STUCK
+
+
+def test_a_run_that_is_cancelled_twice_is_aborted_and_its_result_is_kept() -> None:
+    """Two signals in a row, while the run cleans up after the first."""
+    sink = KeptRuns()
+
+    async def main() -> None:
+        is_streaming = asyncio.Event()
+
+        async def stop() -> None:
+            is_streaming.set()
+            try:
+                await never()
+            finally:
+                await asyncio.sleep(1)
+
+        task = asyncio.create_task(make_runner(sink, faulty(stop=stop)).run(plan_of()))
+        await is_streaming.wait()
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.1)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_in_virtual_time(main())
+    assert sink.result.error is not None
+    assert sink.result.error.kind == "aborted"
 
 
 NEVER_LET_GO = """

@@ -21,6 +21,7 @@ from agentbench_otel.errors import ConfigError
 from agentbench_otel.records.scenario import CaseId, Mode
 
 SECRET = "SECRET-7Q4Z"
+PASSWORD_HASH = "$2b$12$abcdefghijklmnopqrstuuABCDEFGHIJKLMNOPQRSTUVWXYZ01234"
 MINIMAL = (
     "schema_version: 1\ntargets:\n  - name: local\n    base_url: http://127.0.0.1:8080/v1\n    model: small\n"
 )
@@ -38,6 +39,7 @@ targets:
     temperature: 2
     propagate_trace: true
     schedule: {{cron: "*/10 * * * *", timezone: Asia/Shanghai}}
+    budget: {{max_runs_per_day: 1, max_tokens_per_day: 200000}}
   - {{name: "2", base_url: http://host.example:1, model: m, api_key_file: key.txt, temperature: null}}
 benchmark:
   modes: [chat_agent_tools]
@@ -47,11 +49,17 @@ benchmark:
   run_deadline_s: 0.5
   prompt_cache: allow
 schedule: {{every: 2h}}
-history: {{path: "over there.db", keep: 2w}}
-web: {{listen: "[::1]:0", enable_lifecycle: true}}
+history: {{path: "over there.db", keep: 2w, keep_spans: 1h}}
+daemon: {{max_parallel_targets: 64, shutdown_grace: 2m, max_stuck_runs: 1}}
+web:
+  listen: "[::1]:0"
+  enable_lifecycle: true
+  tls: {{cert_file: server.crt, key_file: server.key}}
+  basic_auth: {{admin: "{PASSWORD_HASH}", "second user": "{PASSWORD_HASH.replace("2b", "2y")}"}}
 telemetry:
-  otlp: {{endpoint: "http://127.0.0.1:4317", protocol: grpc}}
+  otlp: {{endpoint: "http://127.0.0.1:4317", protocol: grpc, signals: [metrics]}}
   capture_content: true
+  semconv: next
 """
 
 
@@ -86,6 +94,7 @@ def test_defaults_of_a_target(write: Path) -> None:
     assert target.temperature == 0
     assert target.propagate_trace is False
     assert target.schedule is None
+    assert target.budget is None
 
 
 def test_defaults_of_the_benchmark_are_all_cases_in_both_modes_once(write: Path) -> None:
@@ -101,8 +110,19 @@ def test_defaults_of_the_daemon(write: Path) -> None:
     config = load(write, MINIMAL)
     assert (config.schedule.every, config.schedule.cron, config.schedule.timezone) == (300, None, "UTC")
     assert (config.history.path, config.history.keep) == ("agentbench.db", 90 * 86_400)
+    assert config.history.keep_spans == 7 * 86_400
+    daemon = config.daemon
+    assert (daemon.max_parallel_targets, daemon.shutdown_grace, daemon.max_stuck_runs) == (1, 30, 3)
     assert (config.web.listen, config.web.enable_lifecycle) == ("127.0.0.1:9464", False)
-    assert (config.telemetry.otlp, config.telemetry.capture_content) == (None, False)
+    assert (config.web.tls, config.web.basic_auth) == (None, {})
+    telemetry = config.telemetry
+    assert (telemetry.otlp, telemetry.capture_content, telemetry.semconv) == (None, False, "1.41")
+
+
+def test_both_signals_are_pushed_unless_the_config_says_otherwise(write: Path) -> None:
+    config = load(write, MINIMAL + "telemetry: {otlp: {endpoint: 'http://h:4318'}}\n")
+    assert config.telemetry.otlp is not None
+    assert config.telemetry.otlp.signals == ("traces", "metrics")
 
 
 def test_every_key_of_a_target_arrives(write: Path) -> None:
@@ -121,6 +141,8 @@ def test_every_key_of_a_target_arrives(write: Path) -> None:
     assert first.schedule is not None
     assert (first.schedule.every, first.schedule.cron) == (None, "*/10 * * * *")
     assert first.schedule.timezone == "Asia/Shanghai"
+    assert first.budget is not None
+    assert (first.budget.max_runs_per_day, first.budget.max_tokens_per_day) == (1, 200_000)
     assert (second.name, second.api_key_file, second.temperature) == ("2", "key.txt", None)
 
 
@@ -132,10 +154,19 @@ def test_every_key_outside_the_targets_arrives(write: Path) -> None:
     assert (config.benchmark.run_deadline_s, config.benchmark.prompt_cache) == (0.5, "allow")
     assert config.schedule.every == 7200
     assert (config.history.path, config.history.keep) == ("over there.db", 1_209_600)
+    assert config.history.keep_spans == 3600
+    daemon = config.daemon
+    assert (daemon.max_parallel_targets, daemon.shutdown_grace, daemon.max_stuck_runs) == (64, 120, 1)
     assert (config.web.listen, config.web.enable_lifecycle) == ("[::1]:0", True)
+    assert config.web.tls is not None
+    assert (config.web.tls.cert_file, config.web.tls.key_file) == ("server.crt", "server.key")
+    assert set(config.web.basic_auth) == {"admin", "second user"}
+    assert config.web.basic_auth["admin"].get_secret_value() == PASSWORD_HASH
     assert config.telemetry.otlp is not None
     assert (config.telemetry.otlp.endpoint, config.telemetry.otlp.protocol) == ("http://127.0.0.1:4317", "grpc")
+    assert config.telemetry.otlp.signals == ("metrics",)
     assert config.telemetry.capture_content is True
+    assert config.telemetry.semconv == "next"
 
 
 @pytest.mark.parametrize(
@@ -198,11 +229,13 @@ def test_a_config_cannot_be_changed(write: Path) -> None:
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
-def test_header_values_are_hidden_wherever_a_config_is_shown(write: Path) -> None:
+def test_header_values_and_password_hashes_are_hidden_wherever_a_config_is_shown(write: Path) -> None:
     config = load(write, EVERYTHING)
     shown = f"{config!r}{config}{config.model_dump()}{config.model_dump_json()}{config.targets[0].headers}"
     assert "X-Key" in shown
     assert SECRET not in shown
+    assert "admin" in shown
+    assert PASSWORD_HASH not in shown
 
 
 def keys_of(file: Path, lines: str, **environment: str) -> dict[str, str | None]:
@@ -269,16 +302,19 @@ def test_the_example_shows_the_defaults(write: Path) -> None:
     shown, minimal = load(write, example()), load(write, MINIMAL)
     assert shown.benchmark == minimal.benchmark
     assert (shown.schedule, shown.history, shown.web) == (minimal.schedule, minimal.history, minimal.web)
-    assert shown.telemetry == minimal.telemetry
+    assert (shown.daemon, shown.telemetry) == (minimal.daemon, minimal.telemetry)
     own = {"name": "x", "base_url": "http://x", "model": "x"}
     assert shown.targets[0].model_copy(update=own) == minimal.targets[0].model_copy(update=own)
 
 
 def test_the_lines_that_are_commented_out_in_the_example_are_valid_too(write: Path) -> None:
-    text = re.sub(r"^( +)# (otlp:|api_key_env:)", r"\1\2", example(), flags=re.MULTILINE)
-    config = load(write, text)
-    assert config.targets[0].api_key_env == "LOCAL_API_KEY"
-    assert config.telemetry.otlp is not None
+    keys = "otlp|api_key_env|schedule|budget|tls|basic_auth"
+    text = re.sub(rf"^( +)# ({keys}):", r"\1\2:", example(), flags=re.MULTILINE)
+    config = load(write, text.replace("$2b$12$…", PASSWORD_HASH))
+    target, web = config.targets[0], config.web
+    assert target.api_key_env == "LOCAL_API_KEY"
+    assert None not in (target.schedule, target.budget, web.tls, config.telemetry.otlp)
+    assert set(web.basic_auth) == {"admin"}
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +400,10 @@ def test_the_json_schema_accepts_every_key(schema: dict[str, Any]) -> None:
         ({"targets": [{"name": "a", "model": "m"}]}, ".targets[0].base_url"),
         ({"schema_version": "1"}, ".schema_version"),
         ({"web": {"enable_lifecycle": "yes"}}, ".web.enable_lifecycle"),
+        ({"web": {"tls": {"cert_file": "a"}}}, ".web.tls"),
+        ({"daemon": {"max_parallel_targets": 65}}, ".daemon.max_parallel_targets"),
+        ({"telemetry": {"semconv": 1.41}}, ".telemetry.semconv"),
+        ({"telemetry": {"otlp": {"endpoint": "http://h", "signals": []}}}, ".telemetry.otlp"),
         ({"schedule": {"every": 300}}, ".schedule.every"),  # an editor must not ask for what the loader refuses
     ],
 )
