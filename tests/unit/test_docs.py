@@ -1,5 +1,6 @@
 """The README keeps up with the code: every command, option and config key stands there, and nothing else does."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -139,6 +140,25 @@ def test_the_metrics_table_of_the_readme_is_what_the_command_prints() -> None:
     assert told == CliRunner().invoke(cli.cli, ["metrics", "--format", "markdown"]).output
 
 
+def test_every_alert_and_dashboard_stands_in_the_readme() -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.rules.yml").read_text("utf-8"))
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert re.findall(r"^\| `(Agentbench\w+)` \|", README, re.MULTILINE) == alerts
+    titles = [
+        json.loads(file.read_text("utf-8"))["title"].removeprefix("agentbench / ")
+        for file in (ROOT / "grafana/dashboards").glob("*.json")
+    ]
+    for title in titles:
+        assert f"| {title} | " in README
+
+
+def test_pictures_of_the_readme_exist() -> None:
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", README)
+    assert pictures
+    for picture in pictures:
+        assert (ROOT / picture).is_file()
+
+
 def test_every_case_and_mode_stands_in_the_readme() -> None:
     for name in (*(case.value for case in cases.CATALOGUE), *(mode.value for mode in Mode)):
         assert re.search(rf"\b{name}\b", CODE)
@@ -159,7 +179,7 @@ def test_every_option_has_a_help_text() -> None:
 
 
 def test_files_that_the_readme_names_exist() -> None:
-    for name in re.findall(r"`((?:tests|agentbench_otel|\.ci)/[\w./]+)`", README):
+    for name in re.findall(r"`((?:tests|agentbench_otel|grafana|deploy|\.ci)/[\w./-]+)`", README):
         assert (ROOT / name).exists(), name
 
 
