@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from agentbench_otel.config.model import Target
-from agentbench_otel.records.cycles import Spending
+from agentbench_otel.records.cycles import Spending, spent_tokens
 from agentbench_otel.records.results import RunResult
 
 LONGEST_STRETCH = 8
@@ -60,7 +60,7 @@ class Budgets:
     def spend(self, result: RunResult, now_unix_s: float) -> None:
         self._turn_page(now_unix_s)
         self._runs[result.target] = self._runs.get(result.target, 0) + 1
-        self._tokens[result.target] = self._tokens.get(result.target, 0) + tokens_of(result)
+        self._tokens[result.target] = self._tokens.get(result.target, 0) + spent_tokens(result)
 
     def is_left(self, target: Target, now_unix_s: float) -> bool:
         """Whether one more run is within the budget; it may end above it, its tokens are known only then."""
@@ -79,13 +79,3 @@ class Budgets:
 
 def utc_day(unix_s: float) -> date:
     return datetime.fromtimestamp(unix_s, UTC).date()
-
-
-def tokens_of(result: RunResult) -> int:
-    """All tokens that the calls reported, also of a run in which some reported none."""
-    total = 0
-    for call in result.model_calls:
-        if call.usage is not None:
-            parts = (call.usage.prompt_tokens or 0) + (call.usage.completion_tokens or 0)
-            total += parts if call.usage.total_tokens is None else call.usage.total_tokens
-    return total

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _SPAN_OUTCOMES = ("exported", "rejected", "failed", "unsampled")
 _PUSH_OUTCOMES = ("exported", "rejected", "failed")
-FLUSH_DEADLINE_S = 4.5
+FLUSH_DEADLINE_S = 3.5
+"""A daemon that is told to leave does so within 5 s, when no run is in flight."""
 
 Sources = Mapping[Metric, Callable[[], Readings]]
 

@@ -1,5 +1,6 @@
 """What the history knows, read-only, while a daemon may be writing it."""
 
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,8 @@ _AFTER_ANY_RUN = 1 << 62
 _AFTER_ANY_CHARACTER = "\U0010ffff"
 _CASES, _MODES = list(CaseId), list(Mode)
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
@@ -40,7 +43,9 @@ class _Series:
 class HistoryReader:
     """Every call opens the file anew and sees one state of it: any thread may call at any time.
 
-    All methods raise `InputError` when the file can't be read.
+    Results that this version can't read (damaged, or of another version) are left out of lists and overviews and
+    told once in the log: one of them must not hide all others. All methods raise `InputError` when the file itself
+    can't be read.
     """
 
     def __init__(self, file: Path) -> None:
@@ -48,6 +53,7 @@ class HistoryReader:
         InputError: The file can't be read, or nothing was written yet.
         """
         self._file = file
+        self._told: set[int] = set()
         with snapshot(file):
             pass
 
@@ -68,13 +74,14 @@ class HistoryReader:
                     (*series.key, status.value, before, max(0, query.limit)),
                 )
             ]
-            return [self._result(connection, seq) for seq in nlargest(query.limit, found)]
+            newest = [self._result_or_none(connection, seq) for seq in nlargest(query.limit, found)]
+        return [result for result in newest if result is not None]
 
     def find(self, run_id: str) -> RunResult | None:
         """The run of this id, or of the only id that begins so; a beginning has six characters or more.
 
         Raises:
-            InputError: Several ids begin so.
+            InputError: Several ids begin so, or its result can't be read.
         """
         with snapshot(self._file) as connection:
             seq = _seq_of(connection, run_id)
@@ -177,16 +184,28 @@ class HistoryReader:
             f"SELECT seq {counted} AND status = ? ORDER BY seq DESC LIMIT 1",
             (*series.key, Status.FAILED.value),
         ).fetchone()
+        last = self._result_or_none(connection, newest[0][0])
+        if last is None:
+            return None
         return SeriesOverview(
             target=series.target,
             case_id=series.case_id,
             mode=series.mode,
-            last=self._result(connection, newest[0][0]),
+            last=last,
             visible_ttft_ms=tuple(visible for _, visible in reversed(newest[: max(0, points)])),
             counted=sum(counts.values()),
             passed=counts[Status.PASSED],
-            last_failure=None if failure is None else self._result(connection, failure[0]),
+            last_failure=None if failure is None else self._result_or_none(connection, failure[0]),
         )
+
+    def _result_or_none(self, connection: Connection, seq: int) -> RunResult | None:
+        try:
+            return self._result(connection, seq)
+        except InputError as error:
+            if seq not in self._told:
+                self._told.add(seq)
+                logger.warning("a run is left out: %s", error)
+            return None
 
     def _result(self, connection: Connection, seq: int) -> RunResult:
         run_id, text = connection.execute("SELECT run_id, result FROM runs WHERE seq = ?", (seq,)).fetchone()
@@ -225,6 +244,7 @@ def _all_series(connection: Connection) -> list[_Series]:
     found = [
         _Series(target=target, case_id=CaseId(case_id), mode=Mode(mode))
         for target, case_id, mode in connection.execute("SELECT target, case_id, mode FROM series")
+        if case_id in _CASES and mode in _MODES  # else of another version
     ]
     return sorted(found, key=lambda one: (one.target, _CASES.index(one.case_id), _MODES.index(one.mode)))
 

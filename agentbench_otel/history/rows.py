@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from agentbench_otel.errors import ErrorKind
-from agentbench_otel.records.chat import TokenUsage
-from agentbench_otel.records.cycles import CycleRecord
+from agentbench_otel.records.cycles import CycleRecord, spent_tokens
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.telemetry.otlp_json import decode_line, encode_lines
@@ -67,21 +66,13 @@ def run_inserts(result: RunResult, spans: Sequence[SpanRecord] | None) -> list[I
             result.started_at.timestamp(),
             result.visible_ttft_ms,
             None if result.total_tokens is None else min(result.total_tokens, _LARGEST_INTEGER),
-            min(
-                sum(_spent(call.usage) for call in result.model_calls if call.usage is not None), _LARGEST_INTEGER
-            ),
+            min(spent_tokens(result), _LARGEST_INTEGER),
             result.model_dump_json(),
         ),
     )
     if spans is None:
         return [run]
     return [run, Insert(sql=_INSERT_SPANS, values=(compress_spans(spans), result.run_id))]
-
-
-def _spent(usage: TokenUsage) -> int:
-    if usage.total_tokens is not None:
-        return usage.total_tokens
-    return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
 
 
 def read_result(text: str) -> RunResult:

@@ -75,3 +75,13 @@ class Spending:
 
     run_count: int
     token_count: int
+
+
+def spent_tokens(result: RunResult) -> int:
+    """All tokens that the model calls reported, also of a run in which some reported none."""
+    total = 0
+    for call in result.model_calls:
+        if call.usage is not None:
+            parts = (call.usage.prompt_tokens or 0) + (call.usage.completion_tokens or 0)
+            total += parts if call.usage.total_tokens is None else call.usage.total_tokens
+    return total
