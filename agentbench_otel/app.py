@@ -35,7 +35,7 @@ from agentbench_otel.runner import CANCEL_GRACE_S, ClientFactory, Runner, RunPla
 from agentbench_otel.telemetry.endpoint import OtlpEndpoint, find_endpoint
 
 if TYPE_CHECKING:
-    from agentbench_otel.daemon.cycles import Settings
+    from agentbench_otel.daemon.settings import Settings
     from agentbench_otel.telemetry.metric_export import MetricExport
     from agentbench_otel.telemetry.push import Push
     from agentbench_otel.telemetry.run_metrics import RunMetrics
@@ -315,7 +315,7 @@ def demo_config(directory: Path) -> Config:
 
 
 def _daemon_settings(config: Config, endpoints: Endpoints, *, is_mock: bool) -> "Settings":
-    from agentbench_otel.daemon.cycles import Settings
+    from agentbench_otel.daemon.settings import Settings
 
     check_schedules(config)
     return Settings(

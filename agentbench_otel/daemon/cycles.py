@@ -1,51 +1,22 @@
 """One cycle of one target: its runs, one after the other, as far as time and budget go."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from agentbench_otel.config.model import Config, Target
+from agentbench_otel.config.model import Target
 from agentbench_otel.daemon.manners import Backoff, Budgets, Refusals
 from agentbench_otel.daemon.quiet import QuietMoments
-from agentbench_otel.ports import ChatClient, Clock, Sink
+from agentbench_otel.daemon.settings import Settings
+from agentbench_otel.ports import Sink
 from agentbench_otel.records.cycles import CycleOutcome, CycleRecord
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.records.spans import SpanRecord
-from agentbench_otel.runner import CANCEL_GRACE_S, Runner, RunPlan, plan_runs
+from agentbench_otel.runner import Runner, RunPlan, plan_runs
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What cycles are made with: a config, and how its targets are reached. A reload makes new ones.
-
-    Attributes:
-        make_client, adaptation_count, secrets_of: As in `Runner`.
-    """
-
-    config: Config
-    make_client: Callable[[RunPlan, Clock], ChatClient]
-    adaptation_count: Callable[[RunPlan], int]
-    secrets_of: Callable[[RunPlan], Sequence[str]]
-    is_mock: bool
-
-    def target(self, name: str) -> Target:
-        return next(target for target in self.config.targets if target.name == name)
-
-    def fingerprint(self, target: Target) -> str:
-        """Of all that a cycle of the target depends on, its key and headers too; it tells nothing of them."""
-        benchmark = self.config.benchmark
-        plan = RunPlan(target=target, case_id=benchmark.cases[0], mode=benchmark.modes[0], iteration=1)
-        content = (target.model_dump_json(), benchmark.model_dump_json(), *self.secrets_of(plan))
-        return hashlib.sha256("\0".join(content).encode()).hexdigest()
-
-    @property
-    def longest_run_s(self) -> float:
-        return self.config.benchmark.run_deadline_s + CANCEL_GRACE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

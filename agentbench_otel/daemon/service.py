@@ -12,8 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from agentbench_otel import __version__, names
-from agentbench_otel.config.model import Config, Target
-from agentbench_otel.daemon.cycles import CycleMaker, CycleSummary, Settings
+from agentbench_otel.config.model import Config
+from agentbench_otel.daemon.cycles import CycleMaker, CycleSummary
 from agentbench_otel.daemon.desk import Desk
 from agentbench_otel.daemon.journal import Journal
 from agentbench_otel.daemon.manners import Budgets, utc_day
@@ -22,7 +22,7 @@ from agentbench_otel.daemon.own_state import OwnState, single
 from agentbench_otel.daemon.past import last_slots, restored_series
 from agentbench_otel.daemon.quiet import QuietMoments
 from agentbench_otel.daemon.scheduler import CycleRequest, Scheduler, SchedulerState
-from agentbench_otel.daemon.slots import Slots, make_slots
+from agentbench_otel.daemon.settings import Settings
 from agentbench_otel.daemon.telemetry import DaemonTelemetry, Sources
 from agentbench_otel.daemon.timekeeper import SystemTime, Timekeeper
 from agentbench_otel.daemon.timer import ScheduledTarget
@@ -37,7 +37,6 @@ from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.runner import CANCEL_GRACE_S
 from agentbench_otel.telemetry.bounded import run_in_thread
 from agentbench_otel.telemetry.metrics_page import MetricsPage
-from agentbench_otel.telemetry.run_metrics import PlannedSeries
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class Daemon:
         config = self._settings.config
         self._supervisor = Supervisor(options.environment)
         self._telemetry = DaemonTelemetry(config, options.environment)
-        self._telemetry.run_metrics.plan(_planned_series(self._settings))
+        self._telemetry.run_metrics.plan(self._settings.planned_series())
         self._journal = Journal()
         self._quiet = QuietMoments(self._telemetry.chores, self._time.monotonic_s)
         self._reloading = asyncio.Lock()
@@ -98,7 +97,7 @@ class Daemon:
 
     def _make_scheduler(self) -> Scheduler:
         return Scheduler(
-            _scheduled_targets(self._settings),
+            self._settings.scheduled_targets(),
             time=self._time,
             run_cycle=self._run_cycle,
             on_outcome=self._on_outcome,
@@ -116,7 +115,7 @@ class Daemon:
         return Budgets(today, self.past.spending_since(midnight))
 
     def _restore_gauges(self) -> None:
-        keys = [key for planned in _planned_series(self._settings) for key in planned.series()]
+        keys = [key for planned in self._settings.planned_series() for key in planned.series()]
         self._telemetry.run_metrics.restore(restored_series(self.past, keys))
         self.state.last_cycles = self.past.last_cycles()
 
@@ -286,12 +285,12 @@ class Daemon:
         fixed = [key for key in _FIXED if attrgetter(key)(before) != attrgetter(key)(config)]
         if fixed:
             logger.warning("changes of these need a restart: %s", ", ".join(fixed))
-        await run_in_thread(lambda: self._telemetry.run_metrics.plan(_planned_series(settings)))
+        await run_in_thread(lambda: self._telemetry.run_metrics.plan(settings.planned_series()))
         self._settings = settings
         self.state.config = config
         self.state.reload_problem = None
         self.state.reloaded_unix_s = self._time.wall_s()
-        self._scheduler.update(_scheduled_targets(settings))
+        self._scheduler.update(settings.scheduled_targets())
         logger.info("the config was taken", extra={"fields": {"targets": len(config.targets)}})
 
     def _tell_ready(self) -> None:
@@ -355,32 +354,3 @@ _FIXED = (
 
 def _retention(config: Config) -> Retention:
     return Retention(keep_s=config.history.keep, keep_spans_s=config.history.keep_spans)
-
-
-def _scheduled_targets(settings: Settings) -> list[ScheduledTarget]:
-    return [
-        ScheduledTarget(
-            name=target.name,
-            slots=slots_of(settings.config, target),
-            fingerprint=settings.fingerprint(target),
-            longest_run_s=settings.longest_run_s,
-        )
-        for target in settings.config.targets
-    ]
-
-
-def _planned_series(settings: Settings) -> list[PlannedSeries]:
-    config = settings.config
-    return [
-        PlannedSeries(
-            target=target,
-            benchmark=config.benchmark,
-            interval_s=slots_of(config, target).interval_s,
-            is_mock=settings.is_mock,
-        )
-        for target in config.targets
-    ]
-
-
-def slots_of(config: Config, target: Target) -> Slots:
-    return make_slots(target.schedule or config.schedule, target.name)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from agentbench_otel import app
 from agentbench_otel.config.model import Benchmark, Config, History, Schedule, Target, Web
-from agentbench_otel.daemon.cycles import Settings
 from agentbench_otel.daemon.service import Daemon, DaemonOptions
+from agentbench_otel.daemon.settings import Settings
 from agentbench_otel.loop import run_loop
 from agentbench_otel.ports import ChatClient
 from agentbench_otel.records.chat import ChatRequest, Exchange, StreamItem

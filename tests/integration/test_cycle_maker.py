@@ -9,9 +9,10 @@ import pytest
 
 from agentbench_otel import app
 from agentbench_otel.config.model import Benchmark, Budget, Config, Target
-from agentbench_otel.daemon.cycles import CycleMaker, CycleSummary, Settings
+from agentbench_otel.daemon.cycles import CycleMaker, CycleSummary
 from agentbench_otel.daemon.manners import Budgets, utc_day
 from agentbench_otel.daemon.quiet import QuietMoments
+from agentbench_otel.daemon.settings import Settings
 from agentbench_otel.errors import ProviderError
 from agentbench_otel.ports import ChatClient, Clock
 from agentbench_otel.records.chat import ChatRequest, Exchange, StreamItem
