@@ -95,8 +95,8 @@ def _credentials(authorization: str) -> tuple[str, bytes] | None:
     if scheme.lower() != "basic":
         return None
     try:
-        user, separator, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        return (user.decode(), password) if separator else None
+        user, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return user.decode(), password
     except ValueError:  # no base64, or no UTF-8
         return None
 

@@ -64,7 +64,7 @@ class WebLimits:
 
 
 class WebServer:
-    """Serves one desk. `start` and `stop` are called once each, from any thread."""
+    """Serves one desk. `start` is called once, `stop` as often as one likes, from any thread."""
 
     def __init__(self, desk: DaemonDesk, web: Web, *, limits: WebLimits | None = None) -> None:
         self._desk = desk
@@ -132,16 +132,21 @@ def _tls_context(tls: WebTls) -> ssl.SSLContext:
     for name, file in (("cert_file", tls.cert_file), ("key_file", tls.key_file)):
         if not Path(file).is_file():
             raise InputError(f"web.tls.{name}: {file}: there is no such file")
+
+    def ask_for_password() -> str:
+        raise InputError(f"web.tls.key_file: {tls.key_file}: the key has a password; give one that has none")
+
     try:
-        # The password of a locked key would be asked for on the terminal otherwise.
-        context.load_cert_chain(tls.cert_file, tls.key_file, password="")
-    except OSError as error:  # ssl.SSLError is one
-        reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
-        raise InputError(
-            f"web.tls: {tls.cert_file} and {tls.key_file} can't be used: {reason}; "
-            "give a certificate and its key, which must have no password"
-        ) from None
-    return context
+        context.load_cert_chain(tls.cert_file, tls.key_file, ask_for_password)
+    except ssl.SSLError as error:
+        reason = error.reason or "they are not in PEM form"
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return context
+    raise InputError(
+        f"web.tls: {tls.cert_file} and {tls.key_file} can't be used: {reason}; give a certificate and its key"
+    )
 
 
 def _listen(address: str) -> socket.socket:
@@ -383,7 +388,8 @@ def read_query(parameters: Sequence[tuple[str, str]]) -> RunQuery:
 
 
 def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _LONGEST_LIST and len(text) < 10):
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LONGEST_LIST))
+    if not is_number or not 1 <= int(text) <= _LONGEST_LIST:
         raise _bad("limit", f"is {text[:_SHOWN_VALUE]!r}", [f"1 to {_LONGEST_LIST}"])
     return int(text)
 

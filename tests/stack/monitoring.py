@@ -5,6 +5,7 @@ both read. Changed for a test are only addresses, intervals, and the ``for`` of 
 """
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,10 @@ PDEATHSIG = ("setpriv", "--pdeathsig", "KILL")  # it does not end with its stdin
 
 @contextmanager
 def deployed_prometheus(
-    workdir: Path, *, scraped: str, alertmanager: str | None = None
+    workdir: Path, *, scraped: str, alertmanager: str | None = None, program: Path | None = None
 ) -> Iterator[RunningPrometheus]:
-    """``scraped``, ``alertmanager``: host:port in place of the names of the compose file."""
+    """``scraped``, ``alertmanager``: host:port in place of the names of the compose file. ``program``: instead of
+    Debian's."""
     config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text("utf-8"))
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     for job in config["scrape_configs"]:
@@ -37,13 +39,13 @@ def deployed_prometheus(
     copy_rules(workdir / "rules")
     command = [
         *PDEATHSIG,
-        str(_prometheus_folder() / "usr/bin/prometheus"),
+        str(_prometheus_folder() / "usr/bin/prometheus" if program is None else program),
         f"--config.file={workdir / 'prometheus.yml'}",
         f"--storage.tsdb.path={workdir / 'data'}",
         "--web.listen-address=127.0.0.1:0",
         "--enable-feature=exemplar-storage",
     ]
-    listening = r'msg="Listening on" address=127\.0\.0\.1:(\d+)'
+    listening = r'msg="Listening on" (?:component=web )?address=127\.0\.0\.1:(\d+)'
     log_path = workdir / "prometheus.log"
     with _running("prometheus", command, log_path, {}, listening=listening, health_path="/-/ready") as server:
         yield RunningPrometheus(address=urlsplit(server.base_url).netloc, log_path=log_path)
@@ -90,6 +92,29 @@ def deployed_alertmanager(workdir: Path, *, webhooks: str) -> Iterator[str]:
 
 def _overlay(folder: Path) -> str:
     return f"lowerdir={folder / 'usr/share'}:/usr/share"
+
+
+@contextmanager
+def deployed_jaeger(workdir: Path, program: Path) -> Iterator[tuple[str, str]]:
+    """The URLs of its OTLP receiver over HTTP and of its query API."""
+    text = (DEPLOY / "jaeger/config.yaml").read_text("utf-8")
+    ports = {port: _free_port() for port in re.findall(r"0\.0\.0\.0:(\d+)", text)}
+    for port, free in ports.items():
+        text = text.replace(f"0.0.0.0:{port}", f"127.0.0.1:{free}")
+    config = workdir / "jaeger.yaml"
+    config.write_text(text, encoding="utf-8")
+    query = ports["16686"]
+    command = [*PDEATHSIG, str(program), "--config", str(config)]
+    log_path = workdir / "jaeger.log"
+    with _running(
+        "jaeger", command, log_path, {}, listening=rf'"addr": "127\.0\.0\.1:({query})"', health_path="/"
+    ):
+        yield f"http://127.0.0.1:{ports['4318']}", f"http://127.0.0.1:{query}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def alertmanager_folder() -> Path:

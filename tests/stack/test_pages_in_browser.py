@@ -19,7 +19,7 @@ from agentbench_otel.records.results import RunFault, Status
 from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.runner import RunPlan
 from tests.support.browser import Browser, Page, find_browser, measured, measuring, pages_served
-from tests.support.history import NOW, a_run, write
+from tests.support.history import NOW, a_run, a_writer
 from tests.support.recorded_runs import Recorded, record_runs
 from tests.support.results import a_result
 
@@ -29,6 +29,7 @@ NONCE = "cGFnZXM"
 CSP = f"default-src 'none'; style-src 'nonce-{NONCE}'"
 NARROW = 400
 LONG = "x" * 400
+_WRITING_S = 120.0  # 10,000 runs take half a minute on a busy machine
 SERIES = [("local", case_id, mode) for case_id in CaseId for mode in Mode]
 LAYOUT = {
     "shown_width": "page.documentElement.clientWidth",
@@ -94,7 +95,10 @@ def overview_after(run_count: int, file: Path) -> Sequence[SeriesOverview]:
             {"status": Status.FAILED, "error": error} if number % 50 == 49 else {"visible_ttft_ms": 100.0 + number}
         )
         runs.append(a_run(number - run_count, case_id=case_id, mode=mode, **ended))
-    write(file, *runs)
+    with a_writer(file) as writer:
+        for run in runs:
+            writer.accept(run, ())
+        assert writer.wait_until_written(_WRITING_S)  # closing it would give up the rest without a word
     return HistoryReader(file).overview(since=NOW - timedelta(days=1), points=100)
 
 

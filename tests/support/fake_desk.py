@@ -78,7 +78,8 @@ class FakePast:
 
 @dataclass(slots=True, kw_only=True)
 class FakeDesk:
-    """Implements `DaemonDesk`. ``wishes``: what was asked for beyond reading."""
+    """Implements `DaemonDesk`. ``wishes``: what was asked for beyond reading. ``on_call`` holds up `metrics` and
+    `request_cycle` for as long as it takes."""
 
     past: FakePast = field(default_factory=FakePast)
     metrics_body: bytes = b"# a page\n"
@@ -88,7 +89,7 @@ class FakeDesk:
     reload_answer: "Future[str | None]" = field(default_factory=reloaded)
     accepts: list[str] = field(default_factory=list)
     wishes: list[str] = field(default_factory=list)
-    on_metrics: Callable[[], object] = lambda: None
+    on_call: Callable[[], object] = lambda: None
 
     def forget(self) -> None:
         """What was asked."""
@@ -117,7 +118,7 @@ class FakeDesk:
 
     def metrics(self, accept: str) -> MetricsPage:
         self.accepts.append(accept)
-        self.on_metrics()
+        self.on_call()
         return MetricsPage(body=self.metrics_body, content_type="application/openmetrics-text; version=1.0.0")
 
     def why_unhealthy(self) -> str | None:
@@ -132,6 +133,7 @@ class FakeDesk:
 
     def request_cycle(self, target: str) -> CycleRequest:
         self.wishes.append(f"cycle of {target}")
+        self.on_call()
         if isinstance(self.cycle_answer, Exception):
             raise self.cycle_answer
         return self.cycle_answer

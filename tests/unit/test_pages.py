@@ -410,6 +410,13 @@ def test_handlers_that_are_short_beside_the_turn_are_drawn_again_enlarged() -> N
     assert draw_handlers(read_run(a_turn())) is None
 
 
+def test_the_enlarged_drawing_keeps_the_clock_of_the_turn() -> None:
+    enlarged = draw_handlers(read_run(a_turn(handlers=[(90, 91), (90, 92)])))
+    assert enlarged is not None
+    assert [row.from_ms for row in enlarged.rows] == [90, 90]
+    assert [tick.words for tick in enlarged.ticks] == ["90.0", "90.5", "91.0", "91.5", "92.0"]
+
+
 def test_a_real_run_shows_the_overlap_that_its_result_reports(parallel: Recorded) -> None:
     assert parallel.result.overlap_ms
     page = render_run(parallel.result, parallel.spans, NOW, NONCE)
