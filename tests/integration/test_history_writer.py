@@ -552,7 +552,7 @@ def test_many_writes_bring_the_removal_forward(file: Path, monkeypatch: pytest.M
         for number in range(12):
             writer.accept(a_run(number, started_at=NOW - 8 * DAY), SPANS)
         assert writer.wait_until_written(PATIENCE_S)
-        assert 0 < count(file, "run_spans") < 12
+        assert count(file, "run_spans") < 12
 
 
 def test_the_removal_goes_in_steps_and_runs_that_come_meanwhile_go_first(file: Path) -> None:

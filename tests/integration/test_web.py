@@ -19,7 +19,8 @@ import trustme
 
 from agentbench_otel.config.model import Web
 from agentbench_otel.daemon.scheduler import CycleRequest
-from agentbench_otel.daemon.web import WebLimits, WebServer, listen_warning
+from agentbench_otel.daemon.site import WebLimits
+from agentbench_otel.daemon.web import WebServer, listen_warning
 from agentbench_otel.errors import InputError
 from agentbench_otel.records.cycles import RunQuery
 from agentbench_otel.records.results import RunResult, Status

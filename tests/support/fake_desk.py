@@ -13,8 +13,9 @@ import httpx
 
 from agentbench_otel.config.model import Web
 from agentbench_otel.daemon.scheduler import CycleRequest
+from agentbench_otel.daemon.site import WebLimits
 from agentbench_otel.daemon.view import DaemonView, MetricsPage, TargetView
-from agentbench_otel.daemon.web import WebLimits, WebServer
+from agentbench_otel.daemon.web import WebServer
 from agentbench_otel.records.cycles import RunQuery, SeriesOverview
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.spans import SpanRecord
