@@ -61,6 +61,7 @@ class CycleMaker:
             adaptation_count=settings.adaptation_count,
             secrets_of=settings.secrets_of,
             is_mock=settings.is_mock,
+            cancel_grace_s=settings.cancel_grace_s,
             sinks=[_Noting(refusals, self.budgets, self.wall_s), *self.sinks],
         )
         plans = self._rotated(plan_runs([target], settings.config.benchmark), target.name)

@@ -17,7 +17,7 @@ class Settings:
     """What cycles are made with: a config, and how its targets are reached. A reload makes new ones.
 
     Attributes:
-        make_client, adaptation_count, secrets_of: As in `Runner`.
+        make_client, adaptation_count, secrets_of, cancel_grace_s: As in `Runner`.
     """
 
     config: Config
@@ -25,6 +25,7 @@ class Settings:
     adaptation_count: Callable[[RunPlan], int]
     secrets_of: Callable[[RunPlan], Sequence[str]]
     is_mock: bool
+    cancel_grace_s: float = CANCEL_GRACE_S
 
     def target(self, name: str) -> Target:
         return next(target for target in self.config.targets if target.name == name)
@@ -38,7 +39,7 @@ class Settings:
 
     @property
     def longest_run_s(self) -> float:
-        return self.config.benchmark.run_deadline_s + CANCEL_GRACE_S
+        return self.config.benchmark.run_deadline_s + self.cancel_grace_s
 
     def slots(self, target: Target) -> Slots:
         return make_slots(target.schedule or self.config.schedule, target.name)

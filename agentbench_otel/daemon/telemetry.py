@@ -1,5 +1,6 @@
 """How the daemon's numbers leave: ``/metrics``, and OTLP where it is configured."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ _PUSH_OUTCOMES = ("exported", "rejected", "failed")
 FLUSH_DEADLINE_S = 3.5
 """A daemon that is told to leave does so within 5 s, when no run is in flight."""
 
+logger = logging.getLogger(__name__)
+
 Sources = Mapping[Metric, Callable[[], Readings]]
 
 
@@ -49,6 +52,8 @@ class DaemonTelemetry:
         """Raises:
         InputError: An ``OTEL_…`` variable asks for what there is not.
         """
+        if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            logger.warning("OTEL_SDK_DISABLED is true: nothing is pushed, and /metrics tells of this process only")
         traces = find_endpoint(config.telemetry.otlp, environment, "traces")
         metrics = find_endpoint(config.telemetry.otlp, environment, "metrics")
         self._traces = None if traces is None else TraceExport(traces, environment=environment)
