@@ -200,6 +200,24 @@ def test_a_run_that_another_version_wrote_is_told_by_its_id(file: Path) -> None:
         reader.find(run_id_of(1))
 
 
+def test_a_run_that_can_t_be_read_hides_no_other(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reader = reader_of(file, a_run(1), a_run(2, target="other"), a_run(3))
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE runs SET result = '{}' WHERE run_id = ?", (run_id_of(3),))
+    for _ in range(2):
+        assert reader.runs(RunQuery()) == [a_run(2, target="other"), a_run(1)]
+        assert [series.target for series in reader.overview(since=LONG_AGO, points=1)] == ["other"]
+    assert caplog.text.count("a run is left out") == 1
+
+
+def test_a_case_of_another_version_hides_no_other(file: Path) -> None:
+    reader = reader_of(file, a_run(1), a_run(2))
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE runs SET case_id = 'of_tomorrow' WHERE run_id = ?", (run_id_of(2),))
+    assert reader.runs(RunQuery()) == [a_run(1)]
+    assert len(reader.overview(since=LONG_AGO, points=1)) == 1
+
+
 def test_spans_are_had_by_the_whole_id_only(file: Path) -> None:
     reader = reader_of(file, a_run(1))
     assert reader.spans_of(run_id_of(1)) == SPANS
@@ -335,16 +353,17 @@ def test_every_result_is_a_document_oldest_first(file: Path, monkeypatch: pytest
 
 
 def test_documents_end_with_what_was_there_at_their_beginning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentbench_otel.history.reader._EXPORT_STEP", 1)
+    monkeypatch.setattr("agentbench_otel.history.reader._EXPORT_STEP", 2)
     with a_writer(file) as writer:
-        writer.accept(a_run(1), ())
-        writer.accept(a_run(2), ())
+        for number in range(3):
+            writer.accept(a_run(number), ())
         assert writer.wait_until_written(PATIENCE_S)
         documents = HistoryReader(file).documents()
         next(documents)
         writer.accept(a_run(3), ())
         assert writer.wait_until_written(PATIENCE_S)
-        assert len(list(documents)) == 1
+        rest = [RunResult.model_validate_json(text) for text in documents]
+    assert rest == [a_run(1), a_run(2)]
 
 
 def test_a_slow_reader_of_documents_does_not_hold_the_log_up(file: Path) -> None:

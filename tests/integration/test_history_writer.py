@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from agentbench_otel.errors import InputError
+from agentbench_otel.history.database import open_for_writing
 from agentbench_otel.history.reader import HistoryReader
-from agentbench_otel.history.retention import Retention
+from agentbench_otel.history.retention import Retention, prune_step
 from agentbench_otel.history.waiting import Bounds
 from agentbench_otel.history.writer import HistoryWriter
 from agentbench_otel.records.cycles import RunQuery
@@ -477,6 +478,7 @@ def test_closing_ends_a_long_wait_for_the_next_attempt(file: Path) -> None:
         while not writer.write_errors:
             writer.wait_until_written(0.01)
     assert writer.close(PATIENCE_S) == 0
+    assert not writer._is_given_up.is_set()  # long before the deadline
     assert written(file) == [a_run(1).run_id]
 
 
@@ -577,6 +579,14 @@ def test_the_removal_goes_in_steps_and_runs_that_come_meanwhile_go_first(file: P
     kinds = [verb for verb in verbs if verb in ("INSERT INTO runs", "DELETE FROM cycles")]
     assert count(file, "runs") == 3
     assert kinds[:6] == ["INSERT INTO runs", "DELETE FROM cycles"] * 3  # a step ends with cycles
+
+
+def test_a_step_removes_five_hundred_rows_of_a_kind_at_most(file: Path) -> None:
+    write(file, *(a_run(number) for number in range(600)))
+    with closing(open_for_writing(file, is_check_needed=False)) as connection:
+        later_unix_s = (NOW + 1_000 * DAY).timestamp()
+        steps = [prune_step(connection, KEEP, later_unix_s) for _ in range(3)]
+    assert [(step.spans, step.runs) for step in steps] == [(500, 500), (100, 100), (0, 0)]
 
 
 def test_the_file_grows_smaller_when_much_is_removed(file: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_variable_has_values_to_choose_from(measured: Measured, name: str, var
 
 @pytest.mark.parametrize(
     ("name", "panel", "target"),
-    [one for one in queries() if one.values[2]["exemplar"]],  # type: ignore[index]
+    [one for one in queries() if one.values[2]["exemplar"]],
 )
 def test_an_exemplar_leads_to_a_trace_in_the_store(
     measured: Measured, name: str, panel: dict[str, Any], target: dict[str, Any]
