@@ -2,16 +2,11 @@
 
 import click
 
+from agentbench_otel.cli.output import format_choice
+
 
 @click.command()
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="json has every field, the mock's script included.",
-)
+@format_choice("table", "json", meaning="json has every field, the mock's script included.")
 def cases(*, format_name: str) -> None:
     """List the cases: what the user says, which tools are enabled, what must happen."""
     from agentbench_otel.cases import CATALOGUE

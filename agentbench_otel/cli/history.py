@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentbench_otel.cli.output import deliver, output_option, tell, write_stdout
+from agentbench_otel.cli.output import deliver, format_choice, output_option, tell, write_stdout
 from agentbench_otel.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,14 +42,7 @@ def history() -> None:
 @click.option("--mode", "mode_name", metavar="NAME", help="Only runs in this mode.")
 @click.option("--status", "status_name", type=click.Choice(("passed", "failed")), help="Only runs that ended so.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Runs at most.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="json has the whole results.",
-)
+@format_choice("table", "json", meaning="json has the whole results.")
 def list_runs(
     *,
     config_file: Path | None,
@@ -85,14 +78,7 @@ def list_runs(
 @history.command()
 @click.argument("run_id", metavar="RUN")
 @_place_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="Of the report.",
-)
+@format_choice("table", "json", meaning="Of the report.")
 @click.option("--spans", is_flag=True, help="Print its spans instead, as OTLP JSON lines, for `measure`.")
 def show(*, run_id: str, config_file: Path | None, database: Path | None, format_name: str, spans: bool) -> None:
     """Show one run as `once` reports it. RUN is its id, or the first six characters of it or more."""
@@ -115,14 +101,7 @@ def show(*, run_id: str, config_file: Path | None, database: Path | None, format
 
 @history.command()
 @_place_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("jsonl",)),
-    default="jsonl",
-    show_default=True,
-    help="A run per line.",
-)
+@format_choice("jsonl", meaning="A run per line.")
 @output_option
 def export(*, config_file: Path | None, database: Path | None, format_name: str, output: Path | None) -> None:
     """Write the result of every run as JSON, one line each, the oldest first."""

@@ -2,16 +2,11 @@
 
 import click
 
+from agentbench_otel.cli.output import format_choice
+
 
 @click.command()
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json", "markdown")),
-    default="table",
-    show_default=True,
-    help="json has buckets and OTel names too.",
-)
+@format_choice("table", "json", "markdown", meaning="json has buckets and OTel names too.")
 @click.option(
     "--semconv",
     type=click.Choice(("1.41", "next")),

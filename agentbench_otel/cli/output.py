@@ -3,8 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -14,16 +15,19 @@ if TYPE_CHECKING:
     from agentbench_otel.records.results import CycleReport
     from agentbench_otel.reports.atomic_file import AtomicFile
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 FORMATS = ("table", "json", "markdown", "junit")
 
-format_option = click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="Of the report.",
-)
+
+def format_choice(*formats: str, meaning: str) -> Callable[[Command], Command]:
+    """The option ``--format``; the first of its formats is the default."""
+    return click.option(
+        "--format", "format_name", type=click.Choice(formats), default=formats[0], show_default=True, help=meaning
+    )
+
+
+format_option = format_choice(*FORMATS, meaning="Of the report.")
 output_option = click.option(
     "--output",
     type=click.Path(path_type=Path),

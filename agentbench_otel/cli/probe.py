@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentbench_otel.cli.output import to_json, write_stdout
+from agentbench_otel.cli.output import format_choice, to_json, write_stdout
 from agentbench_otel.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ _OPTIONS = {
 @click.option("--timeout-connect", type=float, default=5.0, show_default=True, help="Seconds, to a connection.")
 @click.option("--timeout-first-byte", type=float, default=60.0, show_default=True, help="Seconds, from there.")
 @click.option("--timeout-idle", type=float, default=30.0, show_default=True, help="Seconds, between two bytes.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="table is for reading, json has everything.",
-)
+@format_choice("table", "json", meaning="table is for reading, json has everything.")
 def probe(
     *,
     base_url: str,

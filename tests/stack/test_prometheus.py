@@ -3,7 +3,7 @@
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +19,7 @@ from agentbench_otel.records.scenario import CaseId
 from agentbench_otel.telemetry.metrics_page import MetricsPage
 from agentbench_otel.telemetry.own_metrics import OwnMetrics, Readings
 from agentbench_otel.telemetry.prometheus import PrometheusReader
-from agentbench_otel.telemetry.run_metrics import PlannedSeries
+from agentbench_otel.telemetry.run_metrics import PlannedSeries, RunMetrics
 from tests.stack.servers import RunningPrometheus, StartPrometheus
 from tests.support.recorded_runs import RESOURCE, Recorded, parse_plain, record_runs, run_metrics
 
@@ -32,6 +32,8 @@ CONFIG = Config(
     benchmark=Benchmark(cases=(CaseId.ORDINARY_CHAT, CaseId.PARALLEL_VOLUME_SCHEDULE)),
 )
 NOT_OF_A_MOCK = names.CALL_CONNECT  # it opens no connection
+OF_THE_PAGE = '{job="agentbench",__name__!~"up|scrape_.*"}'
+"""All series but those that Prometheus itself makes of each scrape."""
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,22 @@ def of_the_process(runs: PrometheusReader, semconv: names.Semconv) -> list[Metri
     return [metric for metric in rest if metric is not NOT_OF_A_MOCK]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a daemon tells, and how more runs get into it."""
+
+    page: MetricsPage
+    metrics: RunMetrics
+
+    def accept(self, runs: Iterable[Recorded]) -> None:
+        for run in runs:
+            self.metrics.accept(run.result, run.spans)
+        self.page.refresh()
+
+
 @contextmanager
-def page_of(recorded: list[Recorded], semconv: names.Semconv = "1.41") -> Iterator[MetricsPage]:
-    """The page after these runs, with all that a daemon tells of itself."""
+def told_of(recorded: list[Recorded], semconv: names.Semconv = "1.41") -> Iterator[Told]:
+    """What is told after these runs, with all that a daemon tells of itself."""
     runs, itself = PrometheusReader(), PrometheusReader(tells_resource=False)
     with run_metrics(runs, semconv=semconv) as metrics:
         planned = PlannedSeries(target=app.MOCK_TARGET, benchmark=CONFIG.benchmark, interval_s=None, is_mock=True)
@@ -68,7 +83,7 @@ def page_of(recorded: list[Recorded], semconv: names.Semconv = "1.41") -> Iterat
             resource=RESOURCE,
             sources={metric: reading(metric) for metric in of_the_process(runs, semconv)},
         )
-        yield MetricsPage(runs, [itself.families])
+        yield Told(page=MetricsPage(runs, [itself.families]), metrics=metrics)
         own.shutdown()
 
 
@@ -85,8 +100,8 @@ def complaints(promtool: Path, page: bytes) -> tuple[int, str]:
 def test_promtool_has_no_complaint_about_the_page(
     promtool: Path, recorded: list[Recorded], semconv: names.Semconv
 ) -> None:
-    with page_of(recorded, semconv) as page:
-        text, _ = page.render("text/plain")
+    with told_of(recorded, semconv) as told:
+        text, _ = told.page.render("text/plain")
     assert {"agentbench_runs", "agentbench_loop_lag_seconds"} <= {family.name for family in parse_plain(text)}
     assert complaints(promtool, text) == (0, "")
 
@@ -137,6 +152,7 @@ class Scraping:
     """A Prometheus that has scraped the page of ``runs``, by case and mode."""
 
     server: RunningPrometheus
+    told: Told
     accepts: list[str]
     runs: Mapping[tuple[str, str], Recorded]
 
@@ -152,17 +168,28 @@ class Scraping:
         assert len(by_run) == len(found)
         return by_run
 
+    def until(self, look: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + SCRAPE_LIMIT_S
+        while not look():
+            log = self.server.log_path.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline_s, f"{what} did not come within {SCRAPE_LIMIT_S:g} s\n{log}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def scraping_of(prometheus: StartPrometheus, recorded: list[Recorded]) -> Iterator[Scraping]:
+    """A Prometheus of its own that has scraped these runs."""
+    runs = {(run.result.case_id.value, run.result.mode.value): run for run in recorded}
+    assert len(runs) == len(recorded) == 4
+    with told_of(recorded) as told, serve(told.page) as scraped:
+        scraping = Scraping(server=prometheus(scraped.address), told=told, accepts=scraped.accepts, runs=runs)
+        scraping.until(lambda: bool(scraping.values('up{job="agentbench"} == 1')), "the first scrape")
+        yield scraping
+
 
 @pytest.fixture(scope="module")
 def scraping(prometheus: StartPrometheus, recorded: list[Recorded]) -> Iterator[Scraping]:
-    runs = {(run.result.case_id.value, run.result.mode.value): run for run in recorded}
-    assert len(runs) == len(recorded) == 4
-    with page_of(recorded) as page, serve(page) as scraped:
-        scraping = Scraping(server=prometheus(scraped.address), accepts=scraped.accepts, runs=runs)
-        deadline_s = time.monotonic() + SCRAPE_LIMIT_S
-        while not scraping.values('up{job="agentbench"} == 1'):
-            assert time.monotonic() < deadline_s, scraping.server.log_path.read_text(encoding="utf-8")
-            time.sleep(0.1)
+    with scraping_of(prometheus, recorded) as scraping:
         yield scraping
 
 
@@ -217,3 +244,25 @@ def test_prometheus_gives_back_the_traces_of_the_runs(scraping: Scraping, name: 
     assert exemplars == {
         key: [{"trace_id": run.root.trace_id, "span_id": run.root.span_id}] for key, run in scraping.runs.items()
     }
+
+
+def test_more_runs_move_the_counters_of_the_same_series(
+    prometheus: StartPrometheus, recorded: list[Recorded]
+) -> None:
+    with scraping_of(prometheus, recorded) as scraping:
+
+        def passed() -> dict[tuple[str, str], float]:
+            return scraping.by_run('agentbench_runs_total{status="passed"}')
+
+        def series() -> set[frozenset[tuple[str, str]]]:
+            return {frozenset(labels.items()) for labels, _ in scraping.values(OF_THE_PAGE)}
+
+        assert passed() == dict.fromkeys(scraping.runs, 1.0)
+        first_series = series()
+        scraping.told.accept(record_runs(CONFIG))
+        scraping.until(lambda: passed() == dict.fromkeys(scraping.runs, 2.0), "the second run of each")
+        assert series() == first_series
+        # Prometheus keeps one of two equal series in silence: only what it read tells of the other.
+        ((_, sample_count),) = scraping.values("scrape_samples_scraped")
+        assert sample_count == len(first_series)
+        assert {value for _, value in scraping.values("resets(agentbench_runs_total[1m])")} == {0.0}
