@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agentbench_otel import __version__, names
 from agentbench_otel.config.model import Config
+from agentbench_otel.daemon.chores import CollectGarbage
 from agentbench_otel.daemon.cycles import CycleMaker, CycleSummary
 from agentbench_otel.daemon.desk import Desk
 from agentbench_otel.daemon.journal import Journal
@@ -70,7 +71,8 @@ class Daemon:
         self._telemetry = DaemonTelemetry(config, options.environment)
         self._telemetry.run_metrics.plan(self._settings.planned_series())
         self._journal = Journal()
-        self._quiet = QuietMoments(self._telemetry.chores, self._time.monotonic_s)
+        self._garbage = CollectGarbage()
+        self._quiet = QuietMoments([*self._telemetry.chores, self._garbage], self._time.monotonic_s)
         self._reloading = asyncio.Lock()
         self._stop_signals: asyncio.Queue[int] = asyncio.Queue()
         self._is_signalled = self._is_stopping = self._is_started = False
@@ -134,6 +136,7 @@ class Daemon:
                 asyncio.create_task(self._do_chores(), name="chores"),
             ]
             signalled = asyncio.create_task(self._stop_signals.get(), name="stop signal")
+            self._garbage.take_over()
             self._is_started = True
             self._tell_ready()
             await asyncio.wait({*tasks, signalled}, return_when=asyncio.FIRST_COMPLETED)

@@ -38,6 +38,7 @@ class Stubborn:
         """Nothing is open."""
 
 
+@pytest.mark.usefixtures("collector")
 def test_too_many_stuck_runs_end_the_daemon_with_1_and_each_is_in_the_history(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,10 +1,11 @@
 """When the daemon hands telemetry over and renders its page, and what it says of a collector in trouble."""
 
+import gc
 from collections.abc import Sequence
 
 import pytest
 
-from agentbench_otel.daemon.chores import HandOverSpans, PushMetrics, RenderPage
+from agentbench_otel.daemon.chores import CollectGarbage, HandOverSpans, PushMetrics, RenderPage
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.telemetry.export import WAITING_LIMIT
@@ -141,3 +142,23 @@ def test_the_page_is_rendered_first_after_runs_and_at_least_each_minute() -> Non
     assert chore.is_overdue(121)
     chore.do(5)
     assert not chore.is_due(10)
+
+
+@pytest.mark.usefixtures("collector")
+def test_full_collections_are_made_in_quiet_moments_only() -> None:
+    chore = CollectGarbage()
+    chore.take_over()
+    young, middle, old = gc.get_threshold()
+    assert gc.isenabled()
+    assert old > 100_000
+    assert young > 0
+    assert middle > 0
+    assert chore.is_due(0)
+    assert not chore.is_overdue(0)
+    before = gc.get_stats()[2]["collections"]
+    chore.do(0)
+    assert gc.get_stats()[2]["collections"] == before + 1
+    assert not chore.is_due(29)
+    assert chore.is_due(30)
+    assert not chore.is_overdue(599)
+    assert chore.is_overdue(600)
