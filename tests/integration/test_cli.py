@@ -763,8 +763,13 @@ def tool_call(name: str) -> Mapping[str, Any]:
     return {"tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": function}]}
 
 
-def run_live(directory: Path, answers: Sequence[StreamCase], *others: Mapping[str, Any]) -> dict[str, Finished]:
-    """Run one case against all answers, and print what happened in every format, from one spans file.
+def run_live(
+    directory: Path,
+    answers: Sequence[StreamCase],
+    *others: Mapping[str, Any],
+    formats: Sequence[str] = ("table", "markdown", "junit"),
+) -> dict[str, Finished]:
+    """Run one case against all answers, and print what happened in these formats, from one spans file.
 
     The key of every target is SECRET; ``spans`` holds the file's text as stdout.
     """
@@ -777,7 +782,7 @@ def run_live(directory: Path, answers: Sequence[StreamCase], *others: Mapping[st
             variables={"LIVE_KEY": SECRET},
         )
     printed = {"once": once}
-    for format_name in ("table", "markdown", "junit"):
+    for format_name in formats:
         printed[format_name] = run_cli("measure", "spans.jsonl", "--format", format_name, cwd=directory)
     spans = directory / "spans.jsonl"
     text = spans.read_text(encoding="utf-8") if spans.exists() else ""
@@ -819,6 +824,21 @@ def test_every_way_to_fail_is_a_failed_run_with_its_kind(failing: dict[str, Fini
         "down": "connect_error",
         "good": None,
     }
+
+
+def test_what_a_refusal_asks_to_wait_is_in_the_report_and_comes_back_from_the_spans(tmp_path: Path) -> None:
+    headers = {"content-type": "application/json", "retry-after": "7"}
+    printed = run_live(
+        tmp_path,
+        [answer("busy", 429, headers, json.dumps({"error": {"message": "slow down"}})), answer("full", 503, {})],
+        formats=("json",),
+    )
+    for runs in (printed["once"].runs, printed["json"].runs):
+        assert {
+            (run["target"], call["error"]["kind"], call["retry_after_s"])
+            for run in runs
+            for call in run["model_calls"]
+        } == {("busy", "http_429", 7), ("full", "http_503", None)}
 
 
 def test_a_target_that_fails_does_not_stop_the_others(failing: dict[str, Finished]) -> None:

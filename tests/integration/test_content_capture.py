@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,10 +11,13 @@ import pytest
 from agentbench_otel import app, names, runner
 from agentbench_otel.cases import CALENDAR, CATALOGUE, SEARCH, VOLUME
 from agentbench_otel.config.model import Config, Telemetry
+from agentbench_otel.ports import Clock
 from agentbench_otel.records.results import RunResult
 from agentbench_otel.records.scenario import CaseId, Mode
 from agentbench_otel.records.spans import SpanRecord
 from agentbench_otel.runner import Runner, RunPlan
+from agentbench_otel.telemetry.clock import AnchoredClock
+from tests.support.clock import MS, ManualClock
 
 
 class Keep:
@@ -26,11 +29,16 @@ class Keep:
         self.spans += spans
 
 
-def spans_of(case_id: CaseId, mode: Mode, *, capture_content: bool) -> list[SpanRecord]:
+def spans_of(
+    case_id: CaseId, mode: Mode, *, capture_content: bool, clock_factory: Callable[[], Clock] = AnchoredClock
+) -> list[SpanRecord]:
     config: Config = app.mock_config().model_copy(update={"telemetry": Telemetry(capture_content=capture_content)})
     kept = Keep()
     plan = RunPlan(target=config.targets[0], case_id=case_id, mode=mode, iteration=1)
-    asyncio.run(Runner(config, client_factory=app.make_mock_client, is_mock=True, sinks=[kept]).run(plan))
+    one = Runner(
+        config, client_factory=app.make_mock_client, is_mock=True, sinks=[kept], clock_factory=clock_factory
+    )
+    asyncio.run(one.run(plan))
     return kept.spans
 
 
@@ -68,8 +76,10 @@ def test_with_it_a_call_holds_its_prompt_its_answer_and_its_tool_calls() -> None
     assert history[3]["parts"][0]["id"] == "search-1"
 
 
-def handlers_of(case_id: CaseId, *, capture_content: bool = True) -> dict[str, SpanRecord]:
-    spans = spans_of(case_id, Mode.CHAT_AGENT_TOOLS, capture_content=capture_content)
+def handlers_of(
+    case_id: CaseId, *, capture_content: bool = True, clock_factory: Callable[[], Clock] = AnchoredClock
+) -> dict[str, SpanRecord]:
+    spans = spans_of(case_id, Mode.CHAT_AGENT_TOOLS, capture_content=capture_content, clock_factory=clock_factory)
     return {str(span.attributes[names.TOOL_NAME]): span for span in spans if names.TOOL_NAME in span.attributes}
 
 
@@ -106,4 +116,23 @@ def test_a_handler_that_raised_gave_no_result_but_its_error(monkeypatch: pytest.
     monkeypatch.setattr(runner, "in_memory_handlers", lambda: {SEARCH: broken})
     (handler,) = handlers_of(CaseId.WEB_SEARCH_TWO_ANSWERS).values()
     assert json.loads(str(handler.attributes[names.TOOL_CALL_ARGUMENTS])) == {"query": "event batch safety"}
-    assert "batch timeout" not in str(handler.attributes.get(names.TOOL_CALL_RESULT))
+    assert json.loads(str(handler.attributes[names.TOOL_CALL_RESULT])) == {"error": "KeyError: 'odd'"}
+
+
+def test_making_json_of_a_result_is_no_time_of_its_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+
+    class SlowToTell:
+        def __str__(self) -> str:
+            clock.advance_ms(500)
+            return "told"
+
+    async def handler_of_20_ms(event_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        del event_id, arguments
+        clock.advance_ms(20)
+        return {"result": SlowToTell()}
+
+    monkeypatch.setattr(runner, "in_memory_handlers", lambda: {SEARCH: handler_of_20_ms})
+    (handler,) = handlers_of(CaseId.WEB_SEARCH_TWO_ANSWERS, clock_factory=lambda: clock).values()
+    assert handler.attributes[names.TOOL_CALL_RESULT] == '{"result":"told"}'
+    assert handler.duration_ns == 20 * MS

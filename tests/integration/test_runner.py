@@ -581,27 +581,37 @@ NEVER_LET_GO = """
 import sys
 from agentbench_otel import app
 from agentbench_otel.cli.output import exit_code
-from agentbench_otel.loop import run_loop
+from agentbench_otel.loop import leave, run_loop
+from agentbench_otel.records.scenario import CaseId
 from tests.integration import test_runner as runs
 
 sink, stubborn = runs.KeptRuns(), runs.Stubborn()
-runner = runs.make_runner(
-    sink, runs.only_first(runs.faulty(stop=stubborn.wait)), run_deadline_s=0.1, cancel_grace_s=0.1
-)
-run_loop(runs.run_plans(runner, [runs.plan_of(), runs.plan_of()]))
+faults = {
+    "client": {"factory": runs.only_first(runs.faulty(stop=stubborn.wait))},
+    "handlers": {"executor_factory": lambda: stubborn},
+}
+runner = runs.make_runner(sink, run_deadline_s=0.1, cancel_grace_s=0.1, **faults[sys.argv[1]])
+plans = [runs.plan_of(CaseId.DEVICE_VOLUME_SILENT), runs.plan_of(CaseId.ORDINARY_CHAT)]
+run_loop(runs.run_plans(runner, plans))
 started_at = sink.results[0].started_at
 report = app.make_report(sink.results, is_mock=True, started_at=started_at, finished_at=started_at)
 print([run.error and run.error.kind for run in report.runs])
-sys.exit(exit_code(report))
+leave(exit_code(report))
 """
 
 
-def test_a_process_ends_though_one_of_its_runs_never_does() -> None:
+@pytest.mark.parametrize("stubborn", ["client", "handlers"])
+def test_a_process_ends_though_one_of_its_runs_never_does(stubborn: str) -> None:
     process = subprocess.run(
-        [sys.executable, "-c", NEVER_LET_GO], env=environment(), capture_output=True, timeout=20, check=False
+        [sys.executable, "-W", "error", "-c", NEVER_LET_GO, stubborn],
+        env=environment(),
+        capture_output=True,
+        timeout=20,
+        check=False,
     )
     assert process.stdout.decode() == "['stuck', None]\n"
     assert process.returncode == 3
+    assert process.stderr == b""
 
 
 # --- closing -----------------------------------------------------------------------------------------------

@@ -175,6 +175,14 @@ def test_the_error_of_a_call_has_its_kind_and_its_words() -> None:
     assert call.error == RunFault(kind="stream_truncated", message="it went away")
 
 
+@pytest.mark.parametrize(("value", "expected"), [(7, 7.0), (1.5, 1.5), (0.0, 0.0), ("soon", None), (None, None)])
+def test_what_a_refusal_asked_to_wait_is_a_number_or_was_not_measured(
+    value: AttributeValue | None, expected: float | None
+) -> None:
+    (call, other) = assemble(changed(names.MODEL_CALL_SPAN, {names.RETRY_AFTER_S: value})).model_calls
+    assert (call.retry_after_s, other.retry_after_s) == (expected, None)
+
+
 def test_a_reuse_that_is_no_boolean_was_not_measured() -> None:
     (call, _) = assemble(changed(names.MODEL_CALL_SPAN, {names.CONNECTION_REUSED: "yes"})).model_calls
     assert call.connection_reused is None

@@ -424,5 +424,26 @@ def test_the_json_schema_shows_defaults_that_a_file_may_hold(schema: dict[str, A
         assert mismatches(one["default"], one, schema, path) == []
 
 
+def test_a_file_that_spells_out_the_defaults_of_the_json_schema_changes_nothing(
+    write: Path, schema: dict[str, Any]
+) -> None:
+    """Editors offer them; the model has seconds where a file has ``7d``."""
+    sections = {"History": "history", "Daemon": "daemon", "Web": "web", "Telemetry": "telemetry"}
+    document = yaml.safe_load(MINIMAL)
+    for definition, section in sections.items():
+        properties = schema["$defs"][definition]["properties"]
+        document[section] = {key: one["default"] for key, one in properties.items() if "default" in one}
+    document["schedule"] = schema["properties"]["schedule"]["default"]
+    assert set(document["daemon"]) == {"max_parallel_targets", "shutdown_grace", "max_stuck_runs"}
+    assert document["history"]["keep_spans"] == "7d"
+    assert load(write, yaml.safe_dump(document)) == load(write, MINIMAL)
+
+
+def test_the_json_schema_says_both_signals_are_pushed(schema: dict[str, Any]) -> None:
+    signals = schema["$defs"]["Otlp"]["properties"]["signals"]
+    assert signals["default"] == ["traces", "metrics"]
+    assert (signals["minItems"], signals["uniqueItems"]) == (1, True)
+
+
 def test_the_json_schema_says_which_dialect_it_is(schema: dict[str, Any]) -> None:
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -1,6 +1,8 @@
 """The event loop ends, whatever its tasks do; its result and its errors are those of the main coroutine."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -8,7 +10,8 @@ from typing import Any
 import pytest
 
 from agentbench_otel import loop
-from agentbench_otel.loop import run_loop
+from agentbench_otel.loop import leave, run_loop
+from tests.support.cli import environment
 
 LIMIT_S = 0.1
 
@@ -16,6 +19,7 @@ LIMIT_S = 0.1
 @pytest.fixture(autouse=True)
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LEFT_TASKS_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr(loop, "_left", [])
 
 
 def test_the_result_of_the_main_coroutine_is_returned() -> None:
@@ -105,3 +109,45 @@ def test_no_loop_is_left_behind() -> None:
     assert first is not second
     assert first.is_closed()
     assert second.is_closed()
+
+
+# --- leaving the process -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_where_nothing_was_left_the_process_ends_in_the_usual_way(exit_code: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        leave(exit_code)
+    assert ended.value.code == exit_code
+
+
+LEFT_BEHIND = """
+import asyncio, threading, time
+from agentbench_otel.loop import leave, run_loop
+from tests.unit.test_loop import ignore_cancellation
+
+async def main():
+    task = asyncio.create_task(ignore_cancellation([]))
+    await asyncio.sleep(0)
+    threading.Thread(target=threading.Event().wait).start()  # Python would wait for it at its end
+    return task
+
+start_s = time.monotonic()
+run_loop(main())
+print(time.monotonic() - start_s)
+leave(3)
+"""
+
+
+def test_where_a_task_was_left_the_process_ends_within_a_second_with_all_it_has_said() -> None:
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LEFT_BEHIND],
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=20,
+        check=False,
+    )
+    assert process.returncode == 3
+    assert 1.0 <= float(process.stdout) < 3.0  # a busy machine may add to it
+    assert process.stderr == ""
